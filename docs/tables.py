@@ -14,11 +14,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from from_source import argument_docs, field_comments
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
-from typing_extensions import is_typeddict
 
 from fedsaddle.algorithms.fedx.scores import ScorePrivacy
 from fedsaddle.commands import documents
-from fedsaddle.commands.info import all_documents, parts_of, texts
+from fedsaddle.commands.info import all_documents, hints_of, is_document, parts_of, texts
 from fedsaddle.config import schema
 from fedsaddle.config.arguments import NAMED_KINDS
 from fedsaddle.config.registry import ALGORITHMS, KINDS, LISTED, MODELS, SCHEDULES, Entry
@@ -68,7 +67,7 @@ def json_documents() -> str:
 
 
 def _keys(kind: Any) -> str:
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)
     common = get_type_hints(documents.Document) if kind is not documents.ErrorDocument else {}
     rows = ((f"`{k}`", json_words(hints[k]), text) for k, text in texts(kind).items() if k not in common)
     return laid_out(("key", "value", "meaning"), rows)
@@ -82,9 +81,9 @@ def json_words(hint: Any) -> str:
     inner = get_args(hint)
     if get_origin(hint) is Literal:
         return " or ".join(f"`{json.dumps(value)}`" for value in inner)
-    if is_typeddict(hint):
+    if is_document(hint):
         return hint.__name__
-    if get_origin(hint) is dict and is_typeddict(inner[1]):
+    if get_origin(hint) is dict and is_document(inner[1]):
         return f"object of {inner[1].__name__}"
     if get_origin(hint) is list:
         return f"list of {json_words(inner[0])}"

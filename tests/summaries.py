@@ -47,6 +47,5 @@ def search_summary(**changes: Any) -> SearchSummary:
         **changes,
     }
     pooled = {"choice": figures, "FedAvg": figures, "difference": {}, **found.pop("pooled", {})}
-    base = run_summary().to_dict() | found
-    base.pop("schema_version")
+    base = run_summary(ledger=found.pop("ledger", {})).to_dict() | found
     return SearchSummary.model_validate({**base, "pooled": pooled})

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "federation": set(),
     "data": set(),
     "documents": set(),
-    "problems": {"numerics", "federation"},
+    "problems": {"documents", "numerics", "federation"},
     "algorithms": {"federation", "numerics", "problems"},
     "metrics": {"data", "federation", "numerics", "problems"},
     "engines": {"data", "federation", "numerics", "problems"},
@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "robust": {"data", "federation", "numerics"},
     "secure": {"federation"},
     "privacy": {"algorithms", "federation", "numerics", "problems"},
-    "tracking": {"runs"},
+    "tracking": {"documents", "runs"},
     "runs": {
         *("algorithms", "data", "documents", "engines", "federation", "metrics", "problems", "report", "robust"),
         *("privacy", "secure"),
@@ -47,9 +47,12 @@ MAY_IMPORT = {
     },
     "watching": {"documents", "metrics", "report", "runs"},
     "deployment": {
-        *("algorithms", "config", "data", "engines", "federation", "metrics", "privacy", "problems", "runs", "secure"),
+        *("algorithms", "config", "data", "documents", "engines", "federation", "metrics", "privacy", "problems"),
+        *("report", "runs", "secure", "studies"),
     },
-    "studies": {"algorithms", "config", "data", "documents", "engines", "metrics", "problems", "report", "runs"},
+    "studies": {
+        *("algorithms", "config", "data", "documents", "engines", "metrics", "numerics", "problems", "report", "runs"),
+    },
     "estimators": {"config", "data", "metrics", "privacy", "runs", "studies"},
 }
 FILES = sorted(ROOT.rglob("*.py"))

@@ -43,6 +43,7 @@ _use_installed_backend()
 _NAMES = {
     "algorithms.aaggff": "AaggFf",
     "algorithms.anderson": "Anderson",
+    "algorithms.boosted_trees": "BoostedTrees",
     "algorithms.coda.coda": "Coda CodaPlus",
     "algorithms.coda.codasca": "Codasca",
     "algorithms.delta_fl": "DeltaFl",
@@ -155,6 +156,7 @@ if TYPE_CHECKING:
     from fedsaddle import errors as errors
     from fedsaddle.algorithms.aaggff import AaggFf as AaggFf
     from fedsaddle.algorithms.anderson import Anderson as Anderson
+    from fedsaddle.algorithms.boosted_trees import BoostedTrees as BoostedTrees
     from fedsaddle.algorithms.coda.coda import Coda as Coda
     from fedsaddle.algorithms.coda.coda import CodaPlus as CodaPlus
     from fedsaddle.algorithms.coda.codasca import Codasca as Codasca

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,18 +45,22 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
         raise
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left half-written in a folder: drafts, and tensors of a checkpoint without its JSON.
+def remove_leftovers(folders: Iterable[Path], checkpoints: Path) -> None:
+    """Remove what killed processes left half-written: drafts, and tensors of a checkpoint without its JSON.
 
-    Only the process that holds the folder's lock may do so. Drafts of processes that still run are kept: `fedsaddle
+    Only the process that holds the lock of a run may do so. Drafts of processes that still run are kept: `fedsaddle
     report` writes without the lock.
+
+    Args:
+        folders: Where to look.
+        checkpoints: The one of them with the checkpoints.
     """
-    for place in (folder, folder / "checkpoints", folder / "trials"):
+    for place in folders:
         if place.is_symlink() or not place.is_dir():
             continue
         for path in place.iterdir():
             draft = _DRAFT.fullmatch(path.name)
-            orphan = place.name == "checkpoints" and path.suffix == ".safetensors"
+            orphan = place == checkpoints and path.suffix == ".safetensors"
             if (draft and not _runs(int(draft[1]))) or (orphan and not path.with_suffix(".json").exists()):
                 with suppress(OSError):
                     path.unlink()
@@ -120,7 +124,9 @@ def disk_failures(path: Path) -> Iterator[None]:
         raise
 
 
-Record = dict[str, Any]
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]  # a value that JSON can hold
+JsonObject = dict[str, Any]  # an object as it was read
+Record = JsonObject  # of one round, in metrics.jsonl
 LARGEST = 1 << 30  # bytes of a file that is read
 
 

@@ -421,9 +421,9 @@ def test_a_folder_of_another_version(config, finished):
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("split.json", {"train_sizes": -1.5, "names": 3}, "holds something unexpected"),
-        ("split.json", [1], "split.json cannot be read"),
-        ("provenance.json", {"versions": ["x"], "table": "x"}, None),
+        ("split.json", {"train_sizes": -1.5, "names": 3}, "split.json is damaged (data: field required)"),
+        ("split.json", [1], "split.json is damaged (it is no JSON object)"),
+        ("provenance.json", {"versions": ["x"], "table": "x"}, "provenance.json is damaged (finished: field required)"),
         ("config.json", {"data": None, "problem": "x", "run": [3]}, None),
     ],
 )

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from cli_command import fedsaddle
 
-from fedsaddle.commands.documents import SweepDocument, SweepPlanDocument
+from fedsaddle.commands.documents import SweepPlanDocument
 from fedsaddle.commands.info import adapter
+from fedsaddle.documents.sweep import SweepDocument
 from fedsaddle.processes import Interruption
 
 TWO = ("--set", "algorithm.primal_step=0.01,0.1", "--seeds", "2", "--workers", "1", "--set", "run.rounds=1")

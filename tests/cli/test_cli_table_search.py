@@ -127,7 +127,7 @@ def test_every_trial_is_in_the_table_of_trials(finished):
     names = {row["candidate"] for row in trials if row["rounds"] != "0" and not row["gain"]}
     folders = [p.name for p in (out / "trials").iterdir() if p.is_dir()]
     assert len(folders) == len(names) >= 4
-    assert {"FedAvg", "FedAvgM, site intercepts"} <= names
+    assert {FEDAVG, BASE} <= names
 
 
 def test_rows_that_are_held_out_do_not_touch_features_or_model(finished, tmp_path):

@@ -24,6 +24,7 @@ from worlds import (
     DROPOUT,
     EVERY_MINIMAX,
     FAIR,
+    FOREST,
     GAME,
     LINEAR_PAIRS,
     LOGISTIC,
@@ -44,6 +45,7 @@ from worlds import (
 
 from fedsaddle.algorithms.aaggff import AaggFf
 from fedsaddle.algorithms.anderson import Anderson
+from fedsaddle.algorithms.boosted_trees import BoostedTrees
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.delta_fl import DeltaFl
@@ -172,6 +174,7 @@ TABLE = [
     Case("SCAFFOLD, all, by size, longer steps", Scaffold, LOCAL | {"sampled_clients": None, "weighting": "size", "global_step": 1.2}, (MLP,), slow=True),  # noqa: E501
     Case("Newton", Newton, {"sampled_clients": 4, "missing": "go on"}, (RIDGE, COX), draws_rows=False),
     Case("Newton, wait, sandwich", Newton, {"sampled_clients": 5, "sandwich": True, "damping": 0.9, "tolerance": 0.9}, (PATIENTS,), draws_rows=False),  # noqa: E501
+    Case("BoostedTrees", BoostedTrees, {"sampled_clients": 4, "parallel": 2, "bins": 4, "least_rows": 1, "least_curvature": 0.01, "shrinkage": 0.5}, (FOREST,)),  # noqa: E501
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
     Case("DRFA", Drfa, DUAL, shows=LOSS),
     Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),

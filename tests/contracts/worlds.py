@@ -17,6 +17,7 @@ from fedsaddle.problems import risks
 from fedsaddle.problems.auc import CompositionalAuc, MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.minimax import Minimax
+from fedsaddle.problems.models.forest import Forest
 from fedsaddle.problems.models.networks import CharacterGru, logistic_regression, mlp
 from fedsaddle.problems.regression import Cox
 from fedsaddle.problems.robust import RobustTraining
@@ -82,6 +83,7 @@ DROPOUT = World("dropout", lambda: Supervised(with_dropout(3), l2=0.01), classes
 
 RIDGE = World("ridge", lambda: Supervised(seeded(lambda: nn.Linear(4, 3)), l2=0.1, l2_biases=False), classes)
 PATIENTS = World("patients", lambda: Supervised(seeded(lambda: logistic_regression(4, 3)), l2=0.1), patients)
+FOREST = World("forest", lambda: Supervised(Forest(4, 3, trees=9, depth=2)), classes)
 COX = World("cox", lambda: Cox(seeded(lambda: nn.Linear(4, 1, bias=False)), l2=0.1), times)
 
 MINIMISATION = (LOGISTIC, MLP, VMAP, GRU)

@@ -175,7 +175,7 @@ def test_printed_bounds_hold_the_exact_figures(positives, tmp_path):
         summary |= {"sites": {}, "ledger": {"exchanges": 1, "bytes_down": 1, "bytes_up": 1, "samples": 1}}
         summary |= {"algorithm": "FedAvg", "rounds": 1, "stopped": "finished", "seconds": 1.0}
         summary["test"] = {"loss": dict.fromkeys(STATISTICS, 0.5)}
-        run = StoredRun(tmp_path, summary, [])
+        run = StoredRun(tmp_path, run_summary(**summary))
         section = score_counts(run)
         about, words, *blocks = section.blocks
         exact = [roc_auc_score(y, scores), average_precision_score(y, scores)]

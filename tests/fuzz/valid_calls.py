@@ -109,6 +109,15 @@ def supervised() -> fs.Supervised:
     return fs.Supervised(linear())
 
 
+def boost(forest: fs.models.Forest) -> Any:
+    few = {"parallel": 2, "least_rows": 1, "least_curvature": 0.0}
+    return run(fs.BoostedTrees(problem=fs.Supervised(forest), **few), three(), rounds=2)
+
+
+def grown() -> fs.Supervised:
+    return fs.Supervised(fs.models.Forest(D, 3, trees=4, depth=2))
+
+
 def game_value(x: Tensor, y: Tensor, batch: Any) -> Tensor:
     return x @ x / 2 + batch.x @ x * y.sum() - y @ y / 2
 
@@ -273,6 +282,11 @@ def algorithms() -> dict[str, Call]:
     layered = given(algorithm=lambda: fs.FedAvg(problem=supervised(), **LOCAL), layers=["*"])
     mixed = given(algorithm=lambda: fs.FedGdaGt(problem=game()), memory=3)
     return {
+        "BoostedTrees": Call(
+            fs.BoostedTrees,
+            given(problem=grown, parallel=2, least_rows=1, least_curvature=0.0),
+            lambda made: run(made, three(), rounds=2),
+        ),
         "Newton": Call(fs.Newton, given(problem=supervised), lambda made: run(made, three(), rounds=20)),
         "Anderson": Call(fs.Anderson, mixed, lambda made: run(made, three())),
         "Personal": Call(fs.Personal, layered, lambda made: run(made, three())),
@@ -373,6 +387,7 @@ def models() -> dict[str, Call]:
 
     return {
         "models.logistic_regression": Call(fs.models.logistic_regression, given(inputs=D, classes=3), on(three)),
+        "models.Forest": Call(fs.models.Forest, given(inputs=D, outputs=3, trees=2, depth=2), boost),
         "models.mlp": Call(fs.models.mlp, given(inputs=D, hidden=(3,), outputs=3), on(three)),
         "models.CharacterGru": Call(fs.models.CharacterGru, given(characters=6, embedding=2, units=2), on(text)),
         "models.McMahanCnn": Call(fs.models.McMahanCnn, given(side=4, classes=3), on(lambda: labelled(3, 1, 4, 4))),

@@ -108,3 +108,30 @@ def test_invalid_questions_are_refused(call, match, penalised):
     result, data = penalised
     with pytest.raises(fs.BadInput, match=match):
         call(fs.inference(result), data)
+
+
+def test_whole_numbers_have_no_part_of_one_as_their_unit():
+    frame = table()
+    frame["sex"] = 1.0 + (frame.age > 62)
+    frame["stage"] = np.minimum(np.arange(N) % 7, 2).astype(float)
+    frame["share"] = frame.stage / 4
+    frame.loc[::9, "sex"] = np.nan
+    result, data = fitted(frame, l2=1 / N, drop=("ward", "crp"))
+    names = fs.inference(result).per(data).names
+    assert {"sex, per 1", "stage, per 1", "share, per 0.2"} <= set(names)
+
+
+def test_with_a_prior_the_covariance_is_the_inverse_of_the_penalised_hessian():
+    frame = table()
+    result, data = fitted(frame, l2=0.05, drop=("ward", "crp"))
+    own = fs.inference(result, prior=True)
+    x = np.column_stack([data.train.x.double().numpy(), np.ones(N)])
+    p = 1 / (1 + np.exp(-x @ own.estimate))
+    R = np.diag([0.05] * (x.shape[1] - 1) + [0.0])
+    H = (x * (p * (1 - p))[:, None]).T @ x / N
+    np.testing.assert_allclose(own.covariance, np.linalg.inv(H + R) / N, rtol=1e-10)
+    score = x * (p - data.train.y.double().numpy())[:, None]
+    robust, A = fs.inference(result, covariance="sandwich", prior=True), np.linalg.inv(H + R)
+    np.testing.assert_allclose(robust.covariance, A @ (score.T @ score / N + R) @ A / N, rtol=1e-10)
+    assert own.prior
+    assert (own.standard_error > fs.inference(result).standard_error).all()

@@ -470,3 +470,21 @@ def test_a_penalty_is_said():
     assert fs.inference(algorithm.fit(states[-1])).penalised
     with pytest.raises(fs.BadInput, match="without a penalty"):
         likelihood_ratio(algorithm.fit(states[-1]), algorithm.fit(states[-1]))
+
+
+@family
+@engines
+def test_without_each_client_is_the_solution_of_the_others(kind, engine):
+    of = rows(kind)
+    algorithm, states = solved(kind, of, 0.01, engine)
+    clients = ENGINES[engine](of)
+    clients.begin(1)
+    found = algorithm.without_each(states[-1], clients)
+    contrasts = algorithm.problem.layout().contrasts()
+    A = torch.eye(found.shape[1]).double() if contrasts is None else contrasts
+    for i in range(len(SIZES)):
+        each = [j for j in range(len(SIZES)) if j != i]
+        spans = [slice(of.offsets[j], of.offsets[j + 1]) for j in each]
+        _, own = solved(kind, rows_of([of.x[s] for s in spans], [of.y[s] for s in spans]), 0.01)
+        np.testing.assert_allclose(A @ found[i], A @ own[-1].point, atol=1e-9)
+        assert float((A @ (found[i] - states[-1].point)).abs().max()) > 1e-3

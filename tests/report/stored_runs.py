@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
+from stored_by_hand import stored
 
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.ranking import rank
 from fedsaddle.report import plots
-from fedsaddle.report.stored_run import HeldOut, StoredRun
+from fedsaddle.report.stored_run import HeldOut
 
 SUMMARY = {
     "choice": "FedAvgM",
@@ -38,8 +37,7 @@ def held_out(sizes=(60, 80, 100), *, seed=0, signal=1.2, base=0.3, groups=None, 
 
 def run_of(test, **others):
     """A search with these test rows."""
-    known = {"folder": Path("none"), "summary": SUMMARY, "history": [], "search": SEARCH, "test": test}
-    return StoredRun(**(known | others))
+    return stored(**{"summary": SUMMARY, "history": [], "search": SEARCH, "test": test, **others})
 
 
 def roc_of(test, folder):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
-from stored_by_hand import digits, search
+from stored_by_hand import SEARCH_SUMMARY, digits, search
 
-from fedsaddle.documents.summary import Figures
-from fedsaddle.report.front import front_of_clients, front_of_search, interval_text, worst_client
+from fedsaddle.documents.summary import Figures, StoredFigure
+from fedsaddle.report import front as pages
+from fedsaddle.report.front import front_of_clients, interval_text, worst_client
 from fedsaddle.report.sections.subgroups import groups
 from fedsaddle.report.stored_run import HeldOut
 from fedsaddle.report.tables import against_fedavg, choice_table
 from summaries import search_summary
+
+
+def front_of_search(run):
+    return pages.front_of_search(run, run.search_summary)
 
 
 def words(front):
@@ -110,21 +114,19 @@ def test_a_group_that_is_seldom_found_is_named():
     ],
 )
 def test_the_verdict_against_fedavg_says_where_it_holds(ends, within, verdict):
-    run = search()
-    summary = copy.deepcopy(run.summary)
     gaps = {"auroc": ends, "within_site_auroc": within}
     found = {key: None if own is None else {"value": sum(own) / 2, "interval": own} for key, own in gaps.items()}
-    summary["pooled"]["difference"] |= found
-    assert verdict in words(front_of_search(search(summary=summary)))
-    assert verdict in against_fedavg(Figures.model_validate(summary["pooled"]["difference"]))
+    pooled = {**SEARCH_SUMMARY["pooled"], "difference": found}
+    assert verdict in words(front_of_search(search(summary={"pooled": pooled})))
+    assert verdict in against_fedavg(Figures.model_validate(found))
     console = Console(file=io.StringIO(), width=200)
-    console.print(choice_table(search_summary(**summary)))
+    console.print(choice_table(search_summary(**{**SEARCH_SUMMARY, "pooled": pooled})))
     assert " ".join(verdict.split()) in " ".join(console.file.getvalue().split())
 
 
 def test_a_search_that_was_cut_is_the_first_caution():
     cut = {"cut": ["FedAvgM, MLP", "FedAvgM, then CODASCA"], "budget": 120.0}
-    first = front_of_search(search(summary={**search().summary, **cut})).cautions[0]
+    first = front_of_search(search(summary=cut)).cautions[0]
     assert first.startswith(
         "The time budget of 120 s ended the search before 2 candidates had all their trials (FedAvgM,"
     )
@@ -134,26 +136,27 @@ def test_a_search_that_was_cut_is_the_first_caution():
 
 def test_sites_that_were_left_out_are_on_the_front_page():
     area = {"value": 0.78, "interval": [0.7, 0.85]}
-    sites = [{"name": "H1", "auroc": area}, {"name": "H2", "auroc": {"value": 0.6, "interval": [0.5, 0.7]}}]
-    own = {"auroc": area, "within_site_auroc": area, "clients": sites}
+    counts = {"positives": 9, "negatives": 9, "few": False}
+    low = {"value": 0.6, "interval": [0.5, 0.7]}
+    sites = [{"name": "H1", "auroc": area, **counts}, {"name": "H2", "auroc": low, **counts}]
+    own = {"name": "pooled", "auroc": area, "within_site_auroc": area, **counts, "clients": sites}
     left = {
-        search().summary["choice"]: own,
+        search().summary.choice: own,
         "FedAvg": own,
         "difference": {"auroc": {"value": 0.01, "interval": [-0.1, 0.1]}},
     }
-    said = words(front_of_search(search(summary={**search().summary, "leave_one_site_out": left})))
+    said = words(front_of_search(search(summary={"leave_one_site_out": left})))
     assert "tested on the site that was left out: AUROC 0.780" in said
     assert "The lowest is H2 with 0.600" in said
     assert "left out" not in words(front_of_search(search()))
 
 
 def test_fedavg_is_not_compared_with_itself():
-    summary = {**search().summary, "choice": "FedAvg"}
-    assert "Against FedAvg" not in words(front_of_search(search(summary=summary)))
+    assert "Against FedAvg" not in words(front_of_search(search(summary={"choice": "FedAvg"})))
 
 
 def test_cautions_name_what_is_wrong():
-    said = front_of_search(search(summary={**search().summary, "cautions": ["site 'H3' is odd"]})).cautions
+    said = front_of_search(search(summary={"cautions": ["site 'H3' is odd"]})).cautions
     assert any("only 9 positive test rows" in line for line in said)
     assert any("from 0.64 to 0.92" in line for line in said)
     assert any(line.startswith("3 of 4 sites") for line in said)
@@ -162,25 +165,26 @@ def test_cautions_name_what_is_wrong():
 
 
 def test_many_positives_are_no_caution():
-    summary = copy.deepcopy(search().summary)
-    summary["rows"]["test"] = {"rows": 5000, "positives": 500}
-    summary["pooled"]["choice"]["auroc"] = {"value": 0.8, "interval": [0.78, 0.82]}
+    pooled = {"choice": {"auroc": {"value": 0.8, "interval": [0.78, 0.82]}}}
+    summary = {"rows": {"test": {"rows": 5000, "positives": 500}}, "pooled": pooled}
     said = front_of_search(search(summary=summary)).cautions
     assert not any("positive test rows" in line or "may be anything" in line for line in said)
 
 
 def test_a_summary_without_figures_still_has_a_front_page():
-    front = front_of_search(search(summary={"choice": "FedAvg"}, trials=[], roc={}))
+    none = {"choice": "FedAvg", "pooled": {"choice": {}}, "probabilities": {"slope": 1.0, "intercept": 0.0}, "rows": {}}
+    front = front_of_search(search(summary=none, trials=[], roc={}))
     assert "FedAvg" in words(front)
     assert front.figures == []
 
 
 @pytest.mark.parametrize(
     ("figure", "text"),
-    [(None, ""), ({}, ""), ({"value": 0.5}, "0.500"), ({"value": 0.5, "interval": [0.4, 0.6]}, "0.400 to 0.600")],
+    [(None, ""), ({"value": 0.5}, "0.500"), ({"value": 0.5, "interval": [0.4, 0.6]}, "0.400 to 0.600")],
 )
 def test_figures_as_text(figure, text):
-    assert interval_text(figure).endswith(f"{text})" if "to" in text else text)
+    text_of = interval_text(None if figure is None else StoredFigure.model_validate(figure))
+    assert text_of.endswith(f"{text})" if "to" in text else text)
 
 
 def test_a_run_of_clients_names_the_worst():
@@ -196,7 +200,7 @@ def test_a_run_of_clients_names_the_worst():
 def test_the_worst_loss_is_the_largest():
     spread = {"mean": 0.4, "worst": 0.9, "std": 0.1}
     record = {"round": 1, "train": {"loss": spread}, "clients": {"train": {"loss": [0.2, 0.9, 0.3]}}}
-    run = digits(summary={"algorithm": "DRFA"}, history=[record])
+    run = digits(summary={}, history=[record])
     assert worst_client(run)[0] == "b"
     said = front_of_clients(run)
     assert "has not finished" in words(said)

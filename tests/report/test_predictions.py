@@ -8,8 +8,9 @@ import torch
 
 from fedsaddle.data.store import Stacked
 from fedsaddle.metrics.calibration import Platt
-from fedsaddle.report.predictions import PREDICTIONS, ScoredPart, platt_of, read_predictions, write_predictions
+from fedsaddle.report.predictions import ScoredPart, platt_of, read_predictions, write_predictions
 from fedsaddle.report.stored_run import read_run
+from summaries import write_summary
 
 SITES = ("=cmd", "Berlin", "a,b")
 
@@ -30,7 +31,7 @@ def written(tmp_path):
         part("test", rng, np.array(list("zzyyxxwwz")), groups),
     ]
     write_predictions(tmp_path, parts, platt_of(parts))
-    (tmp_path / "summary.json").write_text('{"algorithm": "A"}')
+    write_summary(tmp_path)
     return tmp_path, parts
 
 
@@ -54,13 +55,13 @@ def test_patients_are_numbers_in_the_order_of_the_rows(written):
     run = read_run(written[0])
     assert run.validation.units.tolist() == list(range(9))
     assert run.test.units.tolist() == [9, 9, 10, 10, 11, 11, 12, 12, 9]
-    assert "z" not in (written[0] / PREDICTIONS).read_text().replace("\n", "").split(",")
+    assert "z" not in (written[0] / "predictions.csv").read_text().replace("\n", "").split(",")
 
 
 def test_without_validation_rows_there_are_scores_only(tmp_path):
     parts = [part("test", np.random.default_rng(1), None)]
     write_predictions(tmp_path, parts, platt_of(parts))
-    heads = (tmp_path / PREDICTIONS).read_text().split("\n", 1)[0]
+    heads = (tmp_path / "predictions.csv").read_text().split("\n", 1)[0]
     assert heads == "row,part,site,label,score,fedavg_score"
 
 
@@ -85,8 +86,8 @@ BAD = {
 @pytest.mark.parametrize("line", BAD.values(), ids=BAD)
 def test_damaged_lines_are_left_out_and_counted(tmp_path, line):
     good = "row,part,site,label,score,probability\n1,test,Berlin,1,0.2,0.6\n2,test,Paris,0,0.1,0.4\n"
-    (tmp_path / PREDICTIONS).write_text(good + line + "\n")
-    found, damage = read_predictions(tmp_path / PREDICTIONS)
+    (tmp_path / "predictions.csv").write_text(good + line + "\n")
+    found, damage = read_predictions(tmp_path / "predictions.csv")
     assert found.labels.tolist() == [1, 0]
     assert found.sites == ["Berlin", "Paris"]
     assert damage == ["predictions.csv has 1 lines that are no predictions"]
@@ -96,8 +97,8 @@ def test_damaged_lines_are_left_out_and_counted(tmp_path, line):
     "content", [b"", b"row,part\n1,test\n", b"\xff\xfe", b"part,site,label,score\nx,y,z,w\n", b"\0"]
 )
 def test_a_file_without_predictions_is_none(tmp_path, content):
-    (tmp_path / PREDICTIONS).write_bytes(content)
-    found, damage = read_predictions(tmp_path / PREDICTIONS)
+    (tmp_path / "predictions.csv").write_bytes(content)
+    found, damage = read_predictions(tmp_path / "predictions.csv")
     assert found is None
     assert len(damage) == 1
     assert read_predictions(tmp_path / "none.csv") == (None, [])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
+from stored_by_hand import stored
 
 from fedsaddle.commands.progress import RoundProgress
 from fedsaddle.report.paired import side_by_side
-from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.tables import console, megabytes, of_sites, one_run, several_runs
 from summaries import run_summary
 
@@ -73,7 +72,7 @@ def test_the_round_of_the_target():
 
 
 def compared(**summaries):
-    return side_by_side({name: StoredRun(Path(name), summary, []) for name, summary in summaries.items()})
+    return side_by_side({name: stored(name, summary=summary) for name, summary in summaries.items()})
 
 
 def together(**summaries):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
+from stored_by_hand import stored as stored_run
 
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.numerics.roc import roc_curve
 from fedsaddle.report.page.parts import PageTable, ThresholdSlider
-from fedsaddle.report.run_report import page_of
 from fedsaddle.report.sections import score_counts as section
 from fedsaddle.report.stored_run import StoredRun
 
@@ -37,7 +37,7 @@ def stored(rows: Any, **more: Any) -> StoredRun:
         "negatives": found.negatives.tolist(),
         "sites": {"<i>a</i>": {"positives": 3, "negatives": 0}},
     }
-    return StoredRun(Path("run"), {"scores": scores, "sites": {}, **more}, [])
+    return stored_run(summary={"scores": scores, **more})
 
 
 def test_the_band_of_the_roc_holds_the_exact_curve(rows, monkeypatch):
@@ -56,7 +56,7 @@ def test_the_band_of_the_roc_holds_the_exact_curve(rows, monkeypatch):
 def test_counts_at_the_chosen_threshold_are_exact(rows):
     scores, labels = rows
     p = 1 / (1 + np.exp(-(2.0 * sigmoid_edges(BINS)[12] - 0.5)))
-    run = stored(rows, probabilities={"slope": 2.0, "intercept": -0.5}, threshold={"probability": p})
+    run = stored(rows, probabilities={"slope": 2.0, "intercept": -0.5}, threshold={"probability": p, "reason": ""})
     slider = next(b for b in section.score_counts(run).blocks if isinstance(b, ThresholdSlider))
     at = list(slider.thresholds).index(slider.chosen)
     called = scores >= sigmoid_edges(BINS)[12]
@@ -75,7 +75,7 @@ def test_without_a_threshold_there_is_a_table(rows):
 @pytest.mark.parametrize(
     "change", [{"bins": 3}, {"bins": "x"}, {"positives": [1]}, {"edges": 1}, {"negatives": [0] * 20}]
 )
-def test_counts_that_cannot_be_used_are_left_out(rows, change):
-    run = stored(rows)
-    damaged = StoredRun(run.folder, {"scores": {**run.summary["scores"], **change}}, [])
-    assert "score-counts" not in [made.key for made in page_of(damaged).sections]
+def test_counts_that_do_not_agree_are_refused(rows, change):
+    scores = stored(rows).summary.scores.to_dict()
+    with pytest.raises(ValidationError, match="scores"):
+        stored_run(summary={"scores": {**scores, **change}})

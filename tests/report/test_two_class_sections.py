@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from stored_runs import SEARCH, SUMMARY, held_out, roc_of, run_of
 
 from fedsaddle.metrics.calibration import Threshold
+from fedsaddle.metrics.ranking import rank
 from fedsaddle.report.page.parts import Bullets, Chart, PageTable, Text, ThresholdSlider
 from fedsaddle.report.page.render import render
 from fedsaddle.report.run_report import page_of
@@ -195,7 +196,7 @@ def test_the_threshold_is_rounded_as_the_probabilities_are():
 
 
 def test_without_a_threshold_the_validation_rows_choose_one():
-    summary = {k: v for k, v in SUMMARY.items() if k != "threshold"}
+    summary = {"algorithm": "FedAvgM"}
     run = run_of(held_out(), summary=summary, validation=held_out(seed=1))
     held = held_out(seed=1)
     assert two_classes(run).threshold == Threshold.for_best_f1(held.probabilities["choice"], held.labels).probability
@@ -221,7 +222,7 @@ def test_the_headline_has_the_figures_of_the_threshold():
     assert "95 % interval" in found["AUROC"].detail
 
 
-def test_an_older_run_has_curves_and_sites_from_its_file(tmp_path):
+def test_a_run_without_scores_has_curves_and_sites_from_its_file(tmp_path):
     test = held_out()
     stored = roc_of(test, tmp_path)
     run = run_of(None, roc=stored)
@@ -236,35 +237,35 @@ def test_an_older_run_has_curves_and_sites_from_its_file(tmp_path):
     page_of(run)
 
 
-def test_predictions_without_fedavg_take_it_from_the_file(tmp_path):
+def test_sites_without_rows_are_taken_from_the_file(tmp_path):
     test = held_out((60, 80, 0, 100))
     stored = roc_of(test, tmp_path)
-    kept = np.array([0, 1, 3])
-    bare = replace(
-        test, names=tuple(test.names[k] for k in kept), offsets=np.array([0, 60, 140, 240]),
-        scores={"choice": test.scores["choice"]}, probabilities={"choice": test.probabilities["choice"]},
-    )  # fmt: skip
+    with_rows = np.array([0, 1, 3])
+    bare = replace(test, names=tuple(test.names[k] for k in with_rows), offsets=np.array([0, 60, 140, 240]))
     found = two_classes(run_of(bare, roc=stored))
     assert found.other is not None
     assert [site.name for site in found.choice.sites] == list(test.names)
     assert "1 has no test rows" in words(sites(run_of(bare, roc=stored)))
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [{}, {"models": 3}, {"models": {}}, {"models": {"A": {}}}, {"models": {"A": {"pooled": None, "clients": 1}}}],
-)
-def test_damaged_files_leave_the_sections_out(damage):
-    for section in (*EVERY, groups):
-        assert section(run_of(None, roc=damage)) is None
-    assert headline(run_of(None, roc=damage)) == ()
+def test_rankings_in_memory_are_not_computed_again(monkeypatch):
+    test = held_out()
+    known = {m: rank(s, test.labels, test.offsets, test.names) for m, s in test.scores.items()}
+    expected = words(discrimination(run_of(test)))
+    monkeypatch.setattr("fedsaddle.report.sections.ranking.rank", None)
+    run = run_of(test, rankings=known)
+    assert words(discrimination(run)) == expected
+    assert two_classes(run).choice.ranking is known["choice"]
 
 
-@pytest.mark.parametrize(
-    "summary", [{}, {"threshold": 3}, {"threshold": {"probability": "x"}}, {"threshold": {"probability": 7}}]
-)
-def test_damaged_summaries_do_not_stop_the_sections(summary):
-    run = run_of(held_out(), summary=summary, search={}, config={"data": 5})
+def test_rankings_of_other_rows_are_not_used():
+    test = held_out()
+    flipped = {m: rank(s, 1 - test.labels, test.offsets, test.names) for m, s in test.scores.items()}
+    assert words(discrimination(run_of(test, rankings=flipped))) == words(discrimination(run_of(test)))
+
+
+def test_a_run_without_a_threshold_has_the_other_sections():
+    run = run_of(held_out(), summary={}, search={}, config={"data": 5})
     assert all(section(run) is not None for section in (discrimination, sites, calibration, decision))
     assert len(headline(run)) >= 1
 

@@ -61,7 +61,7 @@ def test_a_folder_has_a_report_unless_it_is_not_wanted(tmp_path):
     page = (tmp_path / "a" / "report.html").read_text()
     assert "Each client" in page
     assert "Each class" in page
-    assert read_run(tmp_path / "a").split["classes"] == list(iris().classes)
+    assert read_run(tmp_path / "a").split.classes == list(iris().classes)
     run(drfa(), iris(), 2, out=tmp_path / "b", options=fs.RunOptions(report=False))
     assert not {"report.html", "split.json"} & {p.name for p in (tmp_path / "b").iterdir()}
     with pytest.raises(BadInput, match="report"):

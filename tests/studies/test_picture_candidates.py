@@ -11,6 +11,7 @@ import fedsaddle as fs
 from fedsaddle.data.splits import Natural
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.studies import search as module
+from fedsaddle.studies.aims import Rows
 from fedsaddle.studies.candidates import BASE_PICTURES, FEDAVG, PICTURE_BATCH, PICTURE_ROUNDS, Facts, candidates
 
 
@@ -62,7 +63,7 @@ def test_a_search_on_pictures_learns_and_stops_early(monkeypatch):
     real, fewer = module.candidates, {"steps": (0.1,), "rounds": 8, "evaluations": 8, "patience": 2}
     monkeypatch.setattr(module, "candidates", lambda *a: [replace(c, **fewer) for c in real(*a)])
     choice = fs.search(data := bright(), workers=1)
-    rows = module.Rows.of(data.validation.y.numpy(), data.validation.offsets)
+    rows = Rows.of(data.validation.y.numpy(), data.validation.offsets)
     assert module.aim_of("auroc").value(choice.chosen.scores, rows) > 0.9
     ran = {r.candidate: r.rounds for r in choice.trials if r.selected_round}
     assert set(ran) == {FEDAVG, BASE_PICTURES, f"{BASE_PICTURES}, then CODASCA", f"{BASE_PICTURES}, then FedX1"}

@@ -177,3 +177,26 @@ def test_what_is_no_table():
         fs.study(data, leave_one_site_out=True)
     with pytest.raises(BadInput, match="validation rows = 0"):
         fs.study(fs.load("breast-cancer", split="iid", clients=3))
+
+
+def test_the_coefficients_are_those_of_a_penalised_regression_on_the_pooled_rows(found):
+    own, data = found.summary.coefficients, found.choice.default.data
+    assert (own.measure, own.of) == ("odds ratio", found.choice.default.name)
+    patients = pd.read_csv(PATIENTS)["patient"].to_numpy()[data.train_rows]
+    assert own.patients == len(np.unique(patients))
+    x = np.column_stack([data.train.x.double().numpy(), np.ones(len(data.train.y))])
+    y = data.train.y.double().numpy()
+    R = np.diag([own.penalty] * (x.shape[1] - 1) + [0.0])
+    w = np.zeros(x.shape[1])
+    for _ in range(40):
+        p = 1 / (1 + np.exp(-x @ w))
+        H = (x * (p * (1 - p))[:, None]).T @ x + R
+        w -= np.linalg.solve(H, x.T @ (p - y) + R @ w)
+    score = pd.DataFrame(x * (p - y)[:, None]).groupby(patients).sum().to_numpy()
+    covariance = np.linalg.inv(H) @ (score.T @ score + R) @ np.linalg.inv(H)
+    at = {f.name: k for k, f in enumerate(data.encoding)}
+    feature = next(f for f in data.encoding if f.kind == "number" and f.column == "age")
+    k, unit = at["age"], float(own.listed[0].name.removeprefix("age, per "))
+    assert own.listed[0].estimate == pytest.approx(w[k] * unit / feature.std, abs=1e-6)
+    assert own.listed[0].standard_error == pytest.approx(np.sqrt(covariance[k, k]) * unit / feature.std, rel=1e-5)
+    assert {site.site for site in own.sites} == set(data.names)

@@ -14,12 +14,12 @@ import torch
 import fedsaddle as fs
 from fedsaddle.config.run_config import engine_of
 from fedsaddle.config.schema import EngineSection, validate_config
+from fedsaddle.documents.sweep import SweepCell, SweepSummary
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.metrics.selection import STATISTICS, Selection
-from fedsaddle.studies.bodies import CellBody
 from fedsaddle.studies.pool import Interrupted
 from fedsaddle.studies.sweep_output import plot
-from fedsaddle.studies.sweep_runs import Criterion, Job, cell_bodies, mean_and_interval
+from fedsaddle.studies.sweep_runs import Criterion, Job, compared_cells, mean_and_interval
 from summaries import write_summary
 
 CONFIG = {
@@ -40,28 +40,28 @@ def drawn(monkeypatch) -> list[Path]:
     return paths
 
 
-def figures(cell: CellBody) -> list[float]:
-    return [run["figure"] for run in cell["runs"]]
+def figures(cell: SweepCell) -> list[float]:
+    return [run.figure for run in cell.runs]
 
 
 def test_a_sweep_from_end_to_end(tmp_path):
     out = tmp_path / "sweep"
     found = fs.sweep(CONFIG, STEPS, seeds=2, out=out, workers=1)
-    assert (found.body["by"], found.body["part"]) == ("worst accuracy", "test")
-    assert "chosen on test rows" in found.body["caution"]
-    assert [cell["values"] for cell in found.cells] == [{"algorithm.primal_step": s} for s in (0.001, 0.1)]
+    assert (found.document.by, found.document.part) == ("worst accuracy", "test")
+    assert "chosen on test rows" in found.document.caution
+    assert [cell.values for cell in found.cells] == [{"algorithm.primal_step": s} for s in (0.001, 0.1)]
     for cell in found.cells:
-        for run in cell["runs"]:
-            summary = json.loads((out / run["folder"] / "summary.json").read_text())
-            assert run["figure"] == summary["test"]["accuracy"]["worst"]
-            assert json.loads((out / run["folder"] / "config.json").read_text())["run"]["seed"] == run["seed"]
-        assert cell["mean"] == pytest.approx(np.mean(figures(cell)))
-    best = max(found.cells, key=lambda cell: cell["mean"])
+        for run in cell.runs:
+            summary = json.loads((out / run.folder / "summary.json").read_text())
+            assert run.figure == summary["test"]["accuracy"]["worst"]
+            assert json.loads((out / run.folder / "config.json").read_text())["run"]["seed"] == run.seed
+        assert cell.mean == pytest.approx(np.mean(figures(cell)))
+    best = max(found.cells, key=lambda cell: cell.mean)
     other = next(cell for cell in found.cells if cell is not best)
-    assert (best["best"], other["best"]) == (True, False)
-    assert found.best == best["values"]
-    assert other["behind_best"] == pytest.approx(np.mean(np.subtract(figures(best), figures(other))))
-    assert json.loads((out / "sweep.json").read_text()) == found.body
+    assert (best.best, other.best) == (True, False)
+    assert found.best == best.values
+    assert other.behind_best == pytest.approx(np.mean(np.subtract(figures(best), figures(other))))
+    assert json.loads((out / "sweep.json").read_text()) == found.document.to_dict()
     rows = list(csv.DictReader((out / "sweep.csv").read_text().splitlines()))
     assert [float(row["figure"]) for row in rows] == [f for cell in found.cells for f in figures(cell)]
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
@@ -80,10 +80,10 @@ def test_the_first_seed_is_the_run_itself(tmp_path, drawn):
 def test_validation_rows_choose_where_there_are_any(drawn):
     config = {**CONFIG, "data": {"name": "iris", "validation_share": 0.2}}
     found = fs.sweep(config, STEPS, seeds=1, workers=1, by="mean loss")
-    assert (found.body["part"], found.body["caution"], found.body["by"]) == ("validation", "", "mean loss")
-    losses = [cell["mean"] for cell in found.cells]
-    assert found.best == found.cells[int(np.argmin(losses))]["values"]
-    assert all(cell["test_mean"] is not None for cell in found.cells)
+    assert (found.document.part, found.document.caution, found.document.by) == ("validation", "", "mean loss")
+    losses = [cell.mean for cell in found.cells]
+    assert found.best == found.cells[int(np.argmin(losses))].values
+    assert all(cell.test_mean is not None for cell in found.cells)
 
 
 def test_it_goes_on_where_it_was_interrupted(tmp_path, drawn):
@@ -100,7 +100,7 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path, drawn):
     with pytest.raises(BadInput, match="holds a sweep already"):
         fs.sweep(CONFIG, STEPS, seeds=2, out=out, workers=1)
     found = fs.sweep(CONFIG, STEPS, seeds=2, out=out, workers=1, resume=True)
-    assert found.body["unfinished"] == 0
+    assert found.document.unfinished == 0
     assert (done / "summary.json").stat().st_mtime_ns == stamp
     whole = fs.sweep(CONFIG, STEPS, seeds=2, workers=1)
     assert [figures(c) for c in found.cells] == [figures(c) for c in whole.cells]
@@ -117,7 +117,7 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path, drawn):
         by="mean loss",
         tell=lambda *_: pytest.fail("it ran again"),
     )
-    assert other.body["by"] == "mean loss"  # another look at the same runs
+    assert other.document.by == "mean loss"  # another look at the same runs
     with pytest.raises(BadCheckpoint, match="another config"):
         fs.sweep({**CONFIG, "run": {"rounds": 3}}, STEPS, seeds=2, out=out, workers=1, resume=True)
 
@@ -126,13 +126,13 @@ def test_a_run_that_diverges_or_fails_is_a_row(tmp_path, drawn):
     config = {**CONFIG, "data": {"name": "diabetes"}, "problem": {"loss": "square"}, "run": {"rounds": 60}}
     found = fs.sweep(config, {"algorithm.primal_step": [1e-3, 1e3]}, seeds=1, workers=1)
     good, wild = found.cells
-    assert (good["runs"][0]["status"], wild["runs"][0]["status"]) == ("finished", "diverged")
-    assert (wild["mean"], wild["runs"][0]["figure"]) == (None, None)
-    assert found.best == good["values"]
-    assert found.body["unfinished"] == 1
+    assert (good.runs[0].status, wild.runs[0].status) == ("finished", "diverged")
+    assert (wild.mean, wild.runs[0].figure) == (None, None)
+    assert found.best == good.values
+    assert found.document.unfinished == 1
     few = fs.sweep(CONFIG, {"algorithm.sampled_clients": [3, 9]}, seeds=1, workers=1)
-    assert [cell["runs"][0]["status"] for cell in few.cells] == ["finished", "failed"]
-    assert "9" in few.cells[1]["runs"][0]["reason"]
+    assert [cell.runs[0].status for cell in few.cells] == ["finished", "failed"]
+    assert "9" in few.cells[1].runs[0].reason
 
 
 def test_rounds_to_a_target(drawn):
@@ -140,10 +140,10 @@ def test_rounds_to_a_target(drawn):
     config = {**CONFIG, "run": {"rounds": 8}}
     found = fs.sweep(config, values, seeds=1, workers=1, target="global loss <= 1.0")
     never, soon = found.cells
-    assert found.body["by"] == "rounds to global loss <= 1"
-    assert (never["reached"], soon["reached"]) == (0, 1)
-    assert soon["best"]
-    assert soon["mean"] == soon["runs"][0]["target_round"] == soon["runs"][0]["rounds"]
+    assert found.document.by == "rounds to global loss <= 1"
+    assert (never.reached, soon.reached) == (0, 1)
+    assert soon.best
+    assert soon.mean == soon.runs[0].target_round == soon.runs[0].rounds
 
 
 def test_figures_are_checked_before_anything_runs(tmp_path):
@@ -166,12 +166,14 @@ def test_figures_are_checked_before_anything_runs(tmp_path):
 )
 def test_pictures_of_two_axes_of_names_and_of_searches(axes, tmp_path):
     lists = [values if ".." not in str(values) else [1, 2] for values in axes.values()]
+    none = {"test_mean": None, "behind_best": None, "behind_interval": None, "reached": None, "runs": []}
     cells = [
-        {"values": dict(zip(axes, values, strict=True)), "mean": k / 7, "interval": [0.0, 1.0], "best": k == 1}
+        {"values": dict(zip(axes, values, strict=True)), "mean": k / 7, "interval": [0.0, 1.0], "best": k == 1, **none}
         for k, values in enumerate(itertools.product(*lists))
     ]
-    body = {"axes": axes, "cells": cells, "by": "worst accuracy", "part": "test", "seeds": [0, 1]}
-    assert plot(body, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    about = {"by": "worst accuracy", "part": "test", "seeds": [0, 1], "config": {}, "caution": "", "unfinished": 0}
+    document = SweepSummary.model_validate({"axes": axes, "cells": cells, **about})
+    assert plot(document, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_interval_over_seeds():
@@ -220,10 +222,10 @@ def test_cells_of_accuracies_have_bounded_intervals(tmp_path):
             values = dict.fromkeys(STATISTICS, figure)
             write_summary(folder, test={"accuracy": values})
             jobs.append(Job({}, folder, {"name": name}, seed))
-    for cell in cell_bodies(jobs, tmp_path, criterion):
-        assert 0 < cell["interval"][0] < cell["mean"] < cell["interval"][1] < 1
-        if not cell["best"]:
-            assert -1 <= cell["behind_interval"][0] < cell["behind_best"] < cell["behind_interval"][1] <= 1
+    for cell in compared_cells(jobs, tmp_path, criterion):
+        assert 0 < cell.interval[0] < cell.mean < cell.interval[1] < 1
+        if not cell.best:
+            assert -1 <= cell.behind_interval[0] < cell.behind_best < cell.behind_interval[1] <= 1
 
 
 @pytest.mark.slow

@@ -9,15 +9,16 @@ import sys
 import time
 
 import pytest
-from watched_runs import progress, record, store
+from watched_runs import progress, record, store, summary
 
+from fedsaddle.files import read_object
 from fedsaddle.runs.lock import is_held, only_writer
 from fedsaddle.watching import state
 from fedsaddle.watching.state import Found, Records, Watched, last_record, read_small, tail
 
 
 def rounds(records):
-    return [r["round"] for r in records.history]
+    return [r.round for r in records.history]
 
 
 def test_records_are_read_as_they_come(tmp_path):
@@ -31,8 +32,8 @@ def test_records_are_read_as_they_come(tmp_path):
             file.write(whole[:size])
         records.read()
         assert rounds(records) == list(range(1, 1 + whole[:size].count("\n")))
-    assert "clients" not in records.history[0]
-    assert records.last["clients"]["test"]["loss"]
+    assert not records.history[0].clients
+    assert records.last.clients["test"]["loss"]
     version = records.version
     records.read()
     assert records.version == version
@@ -51,11 +52,11 @@ def test_what_is_no_record_is_passed_over(tmp_path):
         "\x00",
         '{"round": "2"}',
     ]
-    path.write_bytes(
-        "\n".join([*odd, '{"round": 1, "test": {"loss": NaN}}', '{"round": 1}', "é", ""]).encode("latin-1")
-    )
+    some = ['{"round": 1, "test": {"loss": NaN}}', '{"round": 1}', json.dumps(record(1)), "é", ""]
+    path.write_bytes("\n".join([*odd, *some]).encode("latin-1"))
     records.read()
     assert rounds(records) == [1]
+    assert records.damaged == len(odd) + 3
 
 
 def test_a_file_that_is_replaced_is_read_again(tmp_path):
@@ -76,8 +77,8 @@ def test_huge_files_are_read_in_bounded_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(state, "LONGEST", 3000)
     monkeypatch.setattr(state, "KEPT", 16)
     path = tmp_path / "metrics.jsonl"
-    lines = [json.dumps({"round": k}) for k in range(1, 200)]
-    lines.insert(100, json.dumps({"round": 100, "x": "y" * 10_000}))
+    lines = [json.dumps(record(k)) for k in range(1, 200)]
+    lines.insert(100, json.dumps(record(100, x="y" * 10_000)))
     path.write_text("\n".join(lines) + "\n")
     records, readings = Records(path), 0
     records.read()
@@ -89,17 +90,21 @@ def test_huge_files_are_read_in_bounded_pieces(tmp_path, monkeypatch):
     assert len(records.history) <= 17
     assert rounds(records)[0] == 1
     assert rounds(records)[-1] == 199
-    assert last_record(path)["round"] == 199
+    assert last_record(path).round == 199
 
 
 def test_small_files_and_logs(tmp_path, monkeypatch):
     path = tmp_path / "summary.json"
-    assert read_small(path) == {}
+    assert read_small(path, read_object) is None
     for content in (b"", b"{", b"[1]", b"\xff", b"[" * 100_000):
         path.write_bytes(content)
-        assert read_small(path) == {}
-    path.write_text('{"a": NaN}')
-    assert read_small(path)["a"] != read_small(path)["a"]
+        with pytest.raises(ValueError, match=r"Expecting|no JSON object|UTF-8|too deeply"):
+            read_small(path, read_object)
+    path.write_text('{"a": 1}')
+    assert read_small(path, read_object) == {"a": 1}
+    monkeypatch.setattr(state, "LARGEST_OBJECT", 3)
+    with pytest.raises(ValueError, match="too large"):
+        read_small(path, read_object)
     log = tmp_path / "log.txt"
     assert tail(log) == []
     log.write_bytes(b"\n".join(b"line %d \x1b[2J\xff" % k for k in range(10_000)))
@@ -128,11 +133,11 @@ def test_states(tmp_path):
         assert run.state.word == "resumed"
         assert "after round 6" in run.state.words
     for stopped, word in (("finished", "finished"), ("target", "finished"), ("interrupted", "interrupted")):
-        store(tmp_path / stopped, progress=progress(6), summary={"stopped": stopped, "rounds": 6})
+        store(tmp_path / stopped, progress=progress(6), summary=summary(stopped, rounds=6))
         assert watched(tmp_path / stopped).state.word == word
-    diverged = store(tmp_path / "d", summary={"stopped": "diverged", "round": 3})
+    diverged = store(tmp_path / "d", summary=summary("diverged"))
     assert watched(diverged).state.word == "diverged"
-    further = store(tmp_path / "f", progress=progress(8), summary={"stopped": "finished", "rounds": 6})
+    further = store(tmp_path / "f", progress=progress(8), summary=summary(rounds=6))
     assert watched(further).state.word == "killed", "resumed for more rounds after it had finished"
 
 

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from itertools import islice
 
 import pytest
-from watched_runs import ask, events, progress, record, served, store
+from watched_runs import ask, events, progress, record, served, store, summary
 
 from fedsaddle import __version__
 from fedsaddle.errors import BadInput
@@ -169,8 +169,9 @@ def test_hostile_texts_are_shown_and_do_nothing(tmp_path, name):
     measured = record(6, pooled={name: 0.5}, test={"loss": record(6)["test"]["loss"], name: record(6)["test"]["loss"]})
     store(
         tmp_path, 5, (name, f"{name}2", "C"), progress=progress(6, sites=states, waiting={name: 3.0}),
-        config={"algorithm": {"name": name}, "data": {"name": name}}, split={"data": name, "names": [name] * 3},
-        summary={"stopped": name, "rounds": name, "algorithm": name},
+        config={"algorithm": {"name": name}, "data": {"name": name}},
+        split={"data": name, "clients": 3, "names": [name] * 3, "train_sizes": [1] * 3},
+        summary=summary(algorithm=name, sites={name: {"answered": 1, "left_out": {}}}),
     )  # fmt: skip
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({**measured, "round": 6}) + "\n" + json.dumps({**measured, "round": 7}) + "\n")
@@ -215,3 +216,5 @@ def test_odd_records_leave_a_page(tmp_path, odd):
         assert answer.status == 200
         assert "killed" in text
         assert "<b>" not in text
+        assert "Progress.json is damaged (round: input should be a valid integer" in text
+        assert "another version of fedsaddle wrote it" in text

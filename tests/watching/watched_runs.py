@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from fedsaddle.watching.server import Watch, WatchServer
+from summaries import run_summary
 
 
 def record(done: int, clients: int = 3, **more: Any) -> dict[str, Any]:
     """An evaluation, as the loop writes it."""
     loss = [1 / (done + i + 1) for i in range(clients)]
     spread = {"global": loss[0], "mean": sum(loss) / clients, "worst": max(loss), "best": min(loss), "std": 0.1}
+    spread["bottom10"] = max(loss)
     return {
         "round": done,
         "exchanges": done,
@@ -38,7 +40,7 @@ def store(folder: Path, records: int = 5, names: tuple[str, ...] = ("A", "B", "C
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(record(k + 1, len(names))) for k in range(records)]
     (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    split = {"data": "digits", "names": list(names)}
+    split = {"data": "digits", "clients": len(names), "names": list(names), "train_sizes": [1] * len(names)}
     config = {
         "algorithm": {"name": "DRFA"},
         "run": {"rounds": 10},
@@ -48,6 +50,13 @@ def store(folder: Path, records: int = 5, names: tuple[str, ...] = ("A", "B", "C
     for name, content in {"split": split, "config": config, **files}.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
+
+
+def summary(stopped: str = "finished", **more: Any) -> dict[str, Any]:
+    """summary.json, with what every summary has."""
+    if stopped == "diverged":
+        return {"schema_version": 1, "algorithm": "DRFA", "stopped": stopped, "round": 3, "client": None}
+    return run_summary(stopped=stopped, **more).to_dict()
 
 
 def progress(done: int, **more: Any) -> dict[str, Any]:

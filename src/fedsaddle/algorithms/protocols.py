@@ -42,6 +42,9 @@ class Algorithm(Protocol[State]):
         ...
 
 
+AnyAlgorithm = Algorithm[Any]  # one whose state its wrapper only hands on
+
+
 @runtime_checkable
 class HasDual(Protocol[Seen]):
     """An algorithm with a second player."""

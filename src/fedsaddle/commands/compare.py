@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,7 +73,7 @@ def compare(
         name = folder.path.resolve().name
         name = name if name not in summaries else str(folder.path)
         summaries[name], histories[name] = summary, history
-        runs[name] = replace(read_run(folder.path), summary=summary.to_dict())
+        runs[name] = read_run(folder.path)
     compared = side_by_side(runs)
     if compared.measure is None:
         if not _all_ranked(compared) and len({plots.main_measure(h) for h in histories.values()}) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from fedsaddle.commands.documents import SCHEMA, DemoDocument
 from fedsaddle.commands.options import OUTPUT, usable
 from fedsaddle.commands.output import JsonOption, QuietOption, output
 from fedsaddle.errors import BadInput
-from fedsaddle.files import make_folder, require_folder, write_json
+from fedsaddle.files import Record, make_folder, require_folder, write_json
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from fedsaddle.algorithms.drfa import Drfa
     from fedsaddle.algorithms.fedavg import FedAvg
+    from fedsaddle.algorithms.protocols import AnyAlgorithm
     from fedsaddle.algorithms.qfedavg import QFedAvg
     from fedsaddle.commands.progress import RoundProgress
 
@@ -57,11 +58,12 @@ def demo(
         f"(AFL: 1), mean over {SEEDS} seeds.",
         highlight=False,
     )
-    histories: dict[str, list[dict[str, Any]]] = {}
-    every: dict[str, list[list[dict[str, Any]]]] = {}
+    histories: dict[str, list[Record]] = {}
+    every: dict[str, list[list[Record]]] = {}
     with RoundProgress(rounds * SEEDS * len(algorithms), "demo") as progress:
-        for k, (name, algorithm) in enumerate(algorithms.items()):
-            seeds = []
+        for k, name in enumerate(algorithms):
+            algorithm: AnyAlgorithm = algorithms[name]
+            seeds = list[list[Record]]()
             for seed in range(SEEDS):
                 done_before = (k * SEEDS + seed) * rounds
                 data = load("scanned-digits", split="natural", column="site", seed=seed)
@@ -107,12 +109,12 @@ def demo_algorithms() -> dict[str, FedAvg | QFedAvg | Drfa]:
     }
 
 
-def _watch_after(progress: RoundProgress, done_before: int) -> Callable[[int, dict[str, Any] | None], None]:
+def _watch_after(progress: RoundProgress, done_before: int) -> Callable[[int, Record | None], None]:
     """A `watch` function that adds the rounds of earlier runs."""
     return lambda done, record: progress(done_before + done, record)
 
 
-def mean_history(histories: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def mean_history(histories: list[list[Record]]) -> list[Record]:
     """Average every statistic and every site's accuracy over the seeds, record by record."""
     import numpy as np
 
@@ -132,7 +134,7 @@ def mean_history(histories: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return means
 
 
-def _table(histories: Mapping[str, list[dict[str, Any]]]) -> Table:
+def _table(histories: Mapping[str, list[Record]]) -> Table:
     from rich.table import Table
 
     table = Table(title="test accuracy", title_justify="left")

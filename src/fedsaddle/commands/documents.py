@@ -1,18 +1,46 @@
 """What `--json` prints: the keys of each document, which stay as they are within one number of the schema.
 
-These are types alone: they cost nothing at run time. `fedsaddle schema` prints them as JSON Schema.
+These are types alone: they cost nothing at run time. The content of files is described by the models in `documents`,
+which are imported only when the schema is needed. `fedsaddle schema` prints all as JSON Schema.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
-from fedsaddle.studies.bodies import SweepBody
+from fedsaddle.files import JsonObject
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 SCHEMA: Literal[1] = 1  # a larger number means that keys have changed their meaning or are gone
-Summary = Annotated[dict[str, Any], "the content of summary.json"]
+
+
+@dataclass(frozen=True)
+class ModelAt:
+    """Marks JSON that a pydantic model describes; the model is imported only when it is needed.
+
+    Args:
+        target: Where the model is, as "module:name".
+    """
+
+    target: str
+
+    def load(self) -> Any:
+        """The model."""
+        module, _, name = self.target.partition(":")
+        return getattr(import_module(module), name)
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(self.load())
+
+
+Summary = Annotated[JsonObject, "the content of summary.json", ModelAt("fedsaddle.documents.summary:AnySummary")]
 
 
 class Document(TypedDict):
@@ -173,7 +201,7 @@ class CheckReleaseDocument(Document):
     folder: str
     report: str | None
     successful: Annotated[list[str], "attacks that are better than chance"]
-    check: Annotated[dict[str, Any], "the content of release.json"]
+    check: Annotated[JsonObject, "the content of release.json", ModelAt("fedsaddle.documents.stored:ReleaseCheck")]
 
 
 class DemoDocument(Document):
@@ -198,8 +226,8 @@ class AuditDocument(Document):
     """`deploy audit`."""
 
     kit: str
-    entries: Annotated[list[dict[str, Any]], "the lines of the site's log"]
-    privacy: Annotated[list[dict[str, Any]], "of each private run, epsilon spent and left, by the site's ledger"]
+    entries: Annotated[list[JsonObject], "the lines of the site's log"]
+    privacy: Annotated[list[JsonObject], "of each private run, epsilon spent and left, by the site's ledger"]
 
 
 class TryDocument(Document):
@@ -210,13 +238,6 @@ class TryDocument(Document):
     simulated: Summary
     difference: Annotated[float, "largest one between the two models"]
     agree: bool
-
-
-class SweepDocument(Document, SweepBody):
-    """`sweep`."""
-
-    folder: str
-    interrupted: bool
 
 
 class SweepPlanDocument(Document):
@@ -237,14 +258,14 @@ class SweepPlanDocument(Document):
 class SchemaDocument(Document):
     """`schema`: JSON Schema of all documents, by name."""
 
-    documents: dict[str, dict[str, Any]]
+    documents: dict[str, JsonObject]
 
 
-DOCUMENTS: tuple[Any, ...] = (
+DOCUMENTS: tuple[type | ModelAt, ...] = (
     ErrorDocument,
     RunDocument,
     DryRunDocument,
-    SweepDocument,
+    ModelAt("fedsaddle.documents.sweep:SweepDocument"),
     SweepPlanDocument,
     CompareDocument,
     ListDocument,

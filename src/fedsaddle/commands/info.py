@@ -13,7 +13,7 @@ import typer
 from typing_extensions import is_typeddict
 
 from fedsaddle import __version__
-from fedsaddle.commands.documents import DOCUMENTS, SCHEMA, DoctorDocument, ListDocument, SchemaDocument
+from fedsaddle.commands.documents import DOCUMENTS, SCHEMA, DoctorDocument, ListDocument, ModelAt, SchemaDocument
 from fedsaddle.commands.options import complete_kinds
 from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.config.registry import LISTED, group_of, with_brought
@@ -133,7 +133,8 @@ def schema(as_json: JsonOption = True) -> None:
 def all_documents() -> list[Any]:
     """Our documents, and `DOCUMENTS` of the modules with other packages' commands."""
     modules = dict.fromkeys(one.target.partition(":")[0] for one in brought("commands"))
-    return [*DOCUMENTS, *(kind for module in modules for kind in getattr(import_module(module), "DOCUMENTS", ()))]
+    ours = [kind.load() if isinstance(kind, ModelAt) else kind for kind in DOCUMENTS]
+    return [*ours, *(kind for module in modules for kind in getattr(import_module(module), "DOCUMENTS", ()))]
 
 
 def json_schema(kind: Any) -> dict[str, Any]:
@@ -152,14 +153,30 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter, with_config
 
     for one in parts_of(kind):
-        with_config({"extra": "forbid"})(one)
+        if is_typeddict(one):
+            with_config({"extra": "forbid"})(one)
     return TypeAdapter(kind)
 
 
 def texts(kind: Any) -> dict[str, str]:
-    """By key: what it means, from the annotations."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {key: about_of(hint) for key, hint in hints.items()}
+    """By key: what it means, from the annotations of a typed dictionary or the fields of a model."""
+    if is_typeddict(kind):
+        return {key: about_of(hint) for key, hint in get_type_hints(kind, include_extras=True).items()}
+    return {one.alias or name: one.description or "" for name, one in kind.model_fields.items()}
+
+
+def hints_of(kind: Any) -> dict[str, Any]:
+    """By key: its type."""
+    if is_typeddict(kind):
+        return get_type_hints(kind)
+    return {one.alias or name: one.annotation for name, one in kind.model_fields.items()}
+
+
+def is_document(kind: object) -> bool:
+    """Whether a type is a typed dictionary or a model."""
+    from pydantic import BaseModel
+
+    return inspect.isclass(kind) and (is_typeddict(kind) or issubclass(kind, BaseModel))
 
 
 def about_of(hint: Any) -> str:
@@ -172,9 +189,9 @@ def about_of(hint: Any) -> str:
 def parts_of(kind: Any) -> list[Any]:
     """The types of a document and of all objects in it."""
     found = [kind]
-    for hint in get_type_hints(kind).values():
+    for hint in hints_of(kind).values():
         for part in _parts(hint):
-            if inspect.isclass(part) and is_typeddict(part):
+            if is_document(part):
                 found += [one for one in parts_of(part) if one not in found]
     return found
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsaddle.commands.documents import SCHEMA, Document, ErrorDocument, LinesDocument
+from fedsaddle.commands.documents import SCHEMA, ErrorDocument, LinesDocument
 from fedsaddle.errors import BadInput
 from fedsaddle.text import shortened, visible
 
@@ -60,8 +60,12 @@ class Output:
         if not self.json:
             print(text)
 
-    def emit(self, document: Document) -> None:
-        """Print the document of the command, if it is wanted; once, as the last thing."""
+    def emit(self, document: Mapping[str, object]) -> None:
+        """Print the document of the command, if it is wanted; once, as the last thing.
+
+        Args:
+            document: One of `commands.documents`.
+        """
         if self.json:
             print(json_text(document))
             self.printed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,12 +19,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedsaddle.documents.summary import Summary
+    from fedsaddle.metrics.ranking import Ranking
 
 
-def print_report(folder: Path, screen: Console, errors: Console, table: Path | None = None) -> Path | None:
-    """Write with what the run was made, make its report, print and return its path; it may fail with a warning.
+def print_report(
+    folder: Path,
+    screen: Console,
+    errors: Console,
+    table: Path | None = None,
+    rankings: Mapping[str, Ranking] | None = None,
+) -> Path | None:
+    """Write provenance.json, make the report, print and return its path; None with a warning if it fails.
 
-    `table` is the file whose rows were used.
+    Args:
+        folder: The run's folder.
+        screen: For the path.
+        errors: For warnings.
+        table: The file whose rows were used.
+        rankings: Of the test rows by model, if they are in memory.
     """
 
     from fedsaddle.report.run_report import report_or_warning
@@ -33,7 +46,7 @@ def print_report(folder: Path, screen: Console, errors: Console, table: Path | N
         to.print(line, highlight=False, markup=False, soft_wrap=True)
 
     write_provenance(folder, table)
-    path = report_or_warning(folder, lambda text: say(errors, f"warning: {text}"))
+    path = report_or_warning(folder, lambda text: say(errors, f"warning: {text}"), rankings)
     if path is not None:
         say(screen, f"report: {visible(path)}")
     return path

@@ -22,10 +22,10 @@ from fedsaddle.deployment.project import (
     require_nvflare,
 )
 from fedsaddle.deployment.site_worker import safe_name
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError, MissingData
 from fedsaddle.files import make_folder, read_object, write_json
 from fedsaddle.report import plots
-from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.tables import of_sites, one_run
 from fedsaddle.runs.closing import exit_code
 from fedsaddle.runs.folder import RunFolder, seconds_per_round, write_progress
@@ -209,5 +209,5 @@ def finish(config: Config, project: Project, folder: RunFolder) -> None:
 def emit_deployed(out: Path, command: str = "run") -> None:
     """Print the document of a deployed run that ended, if it is wanted."""
     if output.json:
-        page = out / REPORT
+        page = RunFiles(out).report
         emit_run("deployed", out, page if page.exists() else None, RunFolder(out).read_run(), command)

@@ -18,12 +18,13 @@ from fedsaddle.commands.report import emit_run, print_report
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables.columns import summarised
+from fedsaddle.documents.summary import Coefficients
 from fedsaddle.files import require_folder
 from fedsaddle.processes import Interruption
 from fedsaddle.report import plots as roc
-from fedsaddle.report.run_report import REPORT
+from fedsaddle.report.sections.effects import p_text, shown, strongest
 from fedsaddle.report.sections.settings import cut_in_words
-from fedsaddle.report.tables import choice_table
+from fedsaddle.report.tables import cell, choice_table
 from fedsaddle.runs.closing import exit_code
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import require_unused
@@ -33,6 +34,8 @@ from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.studies.table_study import StudyOptions, settings_of
 from fedsaddle.studies.trial import Trial
 from fedsaddle.text import visible
+
+MOST_EFFECTS = 12
 
 
 @in_options()
@@ -99,7 +102,7 @@ def _show_finished(folder: RunFolder, table: Path) -> int:
     screen.print(choice_table(summary))
     told = f"the search in {visible(folder.path)} is finished, and nothing was trained or changed"
     _say(errors, [f"{told}; choose another --out for a new one"])
-    page: Path | None = folder.path / REPORT
+    page: Path | None = folder.report
     if page is not None and page.exists():
         screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
     else:  # killed before it was written
@@ -116,12 +119,35 @@ def _say(errors: Console, lines: Sequence[str]) -> None:
 def _print(found: Study) -> None:
     screen, summary = output.screen(), found.summary
     screen.print(choice_table(summary))
-    if cut := cut_in_words(summary.to_dict()):
+    if cut := cut_in_words(summary):
         _say(output.errors(), [f"warning: {cut[:1].lower()}{cut[1:]}"])
     screen.print(roc.table(found.test, "test"))
+    if summary.coefficients is not None:
+        screen.print(coefficient_table(summary.coefficients))
     if found.leave_one_out is not None:
         screen.print(left_out_table(found.leave_one_out))
     screen.print(f"written to {visible(str(found.folder))}", highlight=False, markup=False, soft_wrap=True)
+
+
+def coefficient_table(found: Coefficients) -> Table:
+    """The clearest effects of the default with their intervals, for the terminal."""
+    ordered = strongest(found)
+    patients = "" if found.patients is None else f", rows of {found.patients:,} patients count together"
+    more = f"; {len(ordered) - MOST_EFFECTS} more are in the report" if len(ordered) > MOST_EFFECTS else ""
+    table = Table(
+        title=f"{found.measure}s of {cell(found.of)}, with 95 % intervals",
+        caption=f"{found.rows:,} training rows{patients}; intervals allow for the penalty{more}",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("")
+    error = "standard error" if found.measure == "difference" else "standard error of log"
+    for head in (found.measure, error, "p"):
+        table.add_column(head, justify="right")
+    for one in ordered[:MOST_EFFECTS]:
+        value, low, high = (shown(found, v) for v in (one.estimate, *one.interval))
+        table.add_row(cell(one.name), f"{value} [{low}, {high}]", f"{one.standard_error:.3g}", p_text(one.p_value))
+    return table
 
 
 def left_out_table(left_out: LeaveOneSiteOut) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from torch import Tensor
 
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.commands.options import in_options
 from fedsaddle.commands.output import output, say
 from fedsaddle.commands.progress import RoundProgress
@@ -120,7 +120,9 @@ class Simulation:
             screen.print(self._not_tuned(), highlight=False, markup=False, soft_wrap=True)
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
         given = self.config.data.options().get("path")
-        page = print_report(self.folder.path, screen, self.errors, Path(given) if isinstance(given, str) else None)
+        table = Path(given) if isinstance(given, str) else None
+        rankings = dict(zip((CHOICE, FEDAVG), self.rankings.values(), strict=False))
+        page = print_report(self.folder.path, screen, self.errors, table, rankings)
         emit_run("simulation", self.folder.path, page, result.document)
         if result.document.stopped == "interrupted" or self.baseline_interrupted:
             text = f"interrupted after round {result.document.rounds}; continue with --resume"
@@ -262,7 +264,7 @@ def has_baseline(config: Config) -> bool:
     return config.run.compare and config.problem.name == "auc" and config.privacy.epsilon is None
 
 
-def baseline_of(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
+def baseline_of(config: Config, algorithm: AnyAlgorithm, rounds: int) -> Config:
     """FedAvg on cross-entropy, with the same rounds, clients, local steps, batches and start, and its default step."""
     common = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
     alone: dict[str, Any] = {"rounds": rounds, "target": None, "measures": []}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsaddle.commands.documents import SCHEMA, SweepDocument, SweepPlanDocument
+from fedsaddle.commands.documents import SCHEMA, SweepPlanDocument
 from fedsaddle.commands.options import OutOption, complete_changes, usable
 from fedsaddle.commands.output import JsonOption, QuietOption, output
 from fedsaddle.processes import cores, loading
@@ -15,7 +15,8 @@ from fedsaddle.text import visible
 
 if TYPE_CHECKING:
     from fedsaddle.commands.progress import RunsProgress
-    from fedsaddle.studies.bodies import SweepBody
+    from fedsaddle.config.schema import Config
+    from fedsaddle.documents.sweep import SweepSummary
     from fedsaddle.studies.sweep import Plan
     from fedsaddle.studies.sweep_runs import Job, Status
 
@@ -99,30 +100,26 @@ def sweep(
             shown = Shown(progress)
             with sweep_pool(processes, shown.rounds, lambda: interruption.requested) as pool:
                 progress.say(f"{total:,} runs, {total - begun:,} of them done before; workers: {processes}")
-                body = run_sweep(plan, pool, shown.ended, criterion)
-        raise typer.Exit(_finish(plan, body, interruption.requested))
+                document = run_sweep(plan, pool, shown.ended, criterion)
+        raise typer.Exit(_finish(plan, document, interruption.requested))
 
 
-def _finish(plan: Plan, body: SweepBody, interrupted: bool) -> int:
+def _finish(plan: Plan, document: SweepSummary, interrupted: bool) -> int:
     """Print the table and the document; return the exit code."""
     from fedsaddle.studies.sweep_output import notes_of, sweep_table
 
     screen = output.screen()
-    screen.print(sweep_table(body))
-    for line in (*notes_of(body), f"written to {visible(plan.folder)}"):
+    screen.print(sweep_table(document))
+    for line in (*notes_of(document), f"written to {visible(plan.folder)}"):
         screen.print(line, highlight=False, markup=False, soft_wrap=True)
-    document: SweepDocument = {
-        "schema": SCHEMA,
-        "command": "sweep",
-        "folder": str(plan.folder),
-        "interrupted": interrupted,
-        **body,
-    }
-    output.emit(document)
+    folder = str(plan.folder)
+    output.emit(
+        {"schema": SCHEMA, "command": "sweep", "folder": folder, "interrupted": interrupted, **document.to_dict()}
+    )
     if interrupted:
         output.errors().print("interrupted; what is done is kept. Go on with --resume", highlight=False)
         return INTERRUPTED
-    return SOME_FAILED if body["unfinished"] else 0
+    return SOME_FAILED if document.unfinished else 0
 
 
 class Shown:
@@ -187,7 +184,7 @@ def _print_plan(plan: Plan, workers: int) -> None:
     output.emit(document)
 
 
-def _picked(plan: Plan) -> list[Any]:
+def _picked(plan: Plan) -> list[Config]:
     """Configs of cells from the first to the last; of a search of its lower ends."""
     from fedsaddle.config.schema import validate_config
 

@@ -12,7 +12,7 @@ import torch
 
 from fedsaddle.algorithms.anderson import Anderson
 from fedsaddle.algorithms.personal import Personal
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.arguments import did_you_mean, whole
 from fedsaddle.config.arguments import arguments_of, check_options
 from fedsaddle.config.code_kinds import require_made
@@ -119,7 +119,7 @@ class Setup:
     """The objects that a config describes."""
 
     data: FederatedData
-    algorithm: Algorithm[Any]
+    algorithm: AnyAlgorithm
     model: NamedModel
     measures: tuple[Measure, ...] = ()
 
@@ -145,7 +145,7 @@ def build_on(config: Experiment, data: FederatedData) -> Setup:
 
 def build_algorithm(
     config: Experiment, data: FederatedData, counts: Sequence[int] | None = None
-) -> tuple[Algorithm[Any], NamedModel]:
+) -> tuple[AnyAlgorithm, NamedModel]:
     """Build the model, the problem and the algorithm; `counts` are rows of each class, or None: of `data`."""
     name = config.algorithm.name
     known = entry(ALGORITHMS, "algorithm.name", name)
@@ -156,13 +156,11 @@ def build_algorithm(
     options, make = known.bind("algorithm", name, given), known.load()
     refuse_keys_of_others("algorithm", name, given)
     with within("algorithm"), told_in_one_line("algorithm.name", name, known.own):
-        algorithm: Algorithm[Any] = make(
-            problem=problem, **arguments_of("algorithm", make, options, built=("problem",))
-        )
+        algorithm: AnyAlgorithm = make(problem=problem, **arguments_of("algorithm", make, options, built=("problem",)))
         return private(config, with_mixing(with_local_layers(algorithm, layers), memory)), model
 
 
-def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
+def algorithm(name: str, *, problem: Problem, **options: Any) -> AnyAlgorithm:
     """An algorithm by name, with the arguments that the name fixes: AFL is DRFA with one local step.
 
     Args:
@@ -185,11 +183,11 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     given = known.bind("options", name, options)
     refuse_keys_of_others("options", name, options)
     with told_in_one_line("name", name, known.own):
-        found: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
+        found: AnyAlgorithm = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
     return with_mixing(with_local_layers(found, layers), memory)
 
 
-def with_mixing(algorithm: Algorithm[Any], memory: Any) -> Algorithm[Any]:
+def with_mixing(algorithm: AnyAlgorithm, memory: Any) -> AnyAlgorithm:
     """The algorithm, with Anderson mixing of the server's iterates if a memory is given."""
     if memory is None:
         return algorithm
@@ -199,7 +197,7 @@ def with_mixing(algorithm: Algorithm[Any], memory: Any) -> Algorithm[Any]:
         raise reason if reason.key != "memory" else BadInput(MIXING, reason.value, reason.remedy) from None
 
 
-def with_local_layers(algorithm: Algorithm[Any], layers: Any) -> Algorithm[Any]:
+def with_local_layers(algorithm: AnyAlgorithm, layers: Any) -> AnyAlgorithm:
     """The algorithm, with layers that stay at the clients if some are named."""
     if layers is None:
         return algorithm
@@ -209,7 +207,7 @@ def with_local_layers(algorithm: Algorithm[Any], layers: Any) -> Algorithm[Any]:
         raise reason if reason.key != "layers" else BadInput(LOCAL_LAYERS, reason.value, reason.remedy) from None
 
 
-def private(config: Experiment, algorithm: Algorithm[Any]) -> Algorithm[Any]:
+def private(config: Experiment, algorithm: AnyAlgorithm) -> AnyAlgorithm:
     """The algorithm, made private by its clients if [privacy] says so; for whole clients the server does it."""
     settings = config.privacy.settings(config.run.rounds)
     if settings is None or settings.unit == "client":

@@ -132,6 +132,11 @@ _MODEL = "fedsaddle.problems.models.networks"
 MODELS: dict[str, Entry] = {
     "logistic": Entry(f"{_MODEL}:logistic_regression", "linear scores, starting from zero", shapes=f"{_MODEL}:linear"),
     "mlp": Entry(f"{_MODEL}:mlp", "linear layers with ReLU; hidden = [50, 50]", shapes=f"{_MODEL}:layers"),
+    "forest": Entry(
+        "fedsaddle.problems.models.forest:Forest",
+        "trees that BoostedTrees grows; trees = 240, depth = 4",
+        shapes=f"{_MODEL}:layers",
+    ),
     "gru": Entry(f"{_MODEL}:CharacterGru", "embedding, GRU, linear scores for each character", shapes=f"{_MODEL}:text"),
     "cnn": Entry(
         f"{_MODEL}:McMahanCnn",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.config.build import Setup, build
 from fedsaddle.config.schema import Config, Experiment, validate_config
 from fedsaddle.data.store import Stacked
@@ -122,7 +122,7 @@ def check_factory(given: Mapping[str, Any]) -> None:
     validate_config(dict(given))
 
 
-def make(given: Mapping[str, Any]) -> tuple[Algorithm[Any], Stacked]:
+def make(given: Mapping[str, Any]) -> tuple[AnyAlgorithm, Stacked]:
     """The algorithm and the training rows of a config; for workers."""
     built = build(validate_config(dict(given)))
     return built.algorithm, built.data.train

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from fedsaddle.arguments import choice, tensor
 from fedsaddle.data.table import Array, Dataset, PendingFeatures, Table
 from fedsaddle.data.tables.columns import RawColumn, Task, shown, targets, tidy_names
+from fedsaddle.data.tables.encode_rows import cell_text
 from fedsaddle.data.tables.features import ArrayFeatures, TableFeatures
 from fedsaddle.data.tables.own import check_clients, feature_array, treatment
 from fedsaddle.data.tables.read import check_names, check_positive_value, read_table, with_positive
-from fedsaddle.data.tables.sources import cell_text
 from fedsaddle.data.tables.treatment import Treatment
 from fedsaddle.errors import BadInput
 

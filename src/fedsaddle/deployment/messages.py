@@ -12,8 +12,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
-from fedsaddle.data.table import Encoded, Kind
 from fedsaddle.data.tables.agreed_encoding import MAX_COLUMNS, MAX_VALUES, Count, Name, SiteCounts
+from fedsaddle.data.tables.encode_rows import Encoded, Kind
 from fedsaddle.data.tables.treatment import BINS
 from fedsaddle.errors import BadMessage, CannotWrite, Refused
 from fedsaddle.federation.wire import LIMITS, SMALL, Limits

@@ -93,20 +93,13 @@ class DeployedRun:
         given = self.config.run
         algorithm, data = build_from(self.config, agreement.encoding, self.names)
         common = shared_fingerprint(algorithm, len(self.names), given.seed)
-        payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
         secure = self.config.privacy.secure_aggregation
         if secure:
             require_secure(self.names, algorithm)
-            payload["keys"] = collect_keys(courier, self.config, self.name, folder)
         train, validation, test = (
             np.array(agreement.sizes[part], dtype=np.int64) for part in ("rows", "validation_rows", "test_rows")
         )
-
-        def check(client: int, answer: Answer, record: object) -> None:
-            if (rows := read_payload(AgreeTold, record).rows) != train[client]:
-                raise BadMessage(f"another number of training rows ({rows}) than in its facts ({train[client]})")
-
-        courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run, check=check)
+        self.agree(courier, agreement, folder, common)
         expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
         clients = (SecureClients if secure else RemoteClients)(
             courier, train, self.name, common, expected, minimum_sites=self._least_sites(agreement, algorithm),
@@ -138,6 +131,20 @@ class DeployedRun:
             features_named=data.features,
             parameters=parameters_of(algorithm, settings),
         )
+
+    def agree(self, courier: Courier, agreement: Agreement, folder: RunFolder, fingerprint: str) -> None:
+        """Let all sites agree to the run, or those that are there if it goes on."""
+        payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
+        if self.config.privacy.secure_aggregation:
+            payload["keys"] = collect_keys(courier, self.config, self.name, folder)
+        train = agreement.sizes["rows"]
+
+        def check(client: int, answer: Answer, record: object) -> None:
+            if (rows := read_payload(AgreeTold, record).rows) != train[client]:
+                raise BadMessage(f"another number of training rows ({rows}) than in its facts ({train[client]})")
+
+        everyone = not folder.holds_run
+        courier.request("agree", self.name, payload, fingerprint=fingerprint, everyone=everyone, check=check)
 
     @property
     def _private(self) -> bool:

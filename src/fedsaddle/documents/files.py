@@ -22,12 +22,17 @@ METRICS = "metrics.jsonl"
 BASELINE = "fedavg"  # the folder of the baseline
 CHECKPOINTS = "checkpoints"
 TRIALS = "trials"
+LOG = "log.txt"
 SIGNS = (METRICS, "deployment.json")  # a folder with one of these is that of a run
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run, by what they hold."""
+    """The files of a run, by what they hold.
+
+    Args:
+        path: The run's folder.
+    """
 
     path: Path
 
@@ -94,7 +99,12 @@ class RunFiles:
     @property
     def log(self) -> Path:
         """What a deployed run reported."""
-        return self.path / "log.txt"
+        return self.path / LOG
+
+    @property
+    def track(self) -> Path:
+        """What trackers need to continue a run."""
+        return self.path / "track.json"
 
     @property
     def predictions(self) -> Path:
@@ -105,6 +115,11 @@ class RunFiles:
     def roc(self) -> Path:
         """Figures and curves of the ranking."""
         return self.path / "roc.json"
+
+    @property
+    def roc_table(self) -> Path:
+        """The figures of the ranking as a table, for spreadsheets."""
+        return self.path / "roc.csv"
 
     @property
     def search(self) -> Path:
@@ -152,7 +167,11 @@ class RunFiles:
         return type(self)(self.path / BASELINE)
 
     def picture(self, name: str) -> Path:
-        """The file of a plot."""
+        """The file of a plot.
+
+        Args:
+            name: Of the plot.
+        """
         return self.path / f"{name}.png"
 
     @property
@@ -161,16 +180,24 @@ class RunFiles:
         return self.metrics.exists()
 
     def history(self, most_rounds: int | None = None) -> list[Record]:
-        """The records up to `most_rounds`, without damaged lines."""
+        """The records without damaged lines.
+
+        Args:
+            most_rounds: The last round to read; None (default): all.
+        """
         records, _ = read_records(self.metrics)
         return [r for r in records if most_rounds is None or r["round"] <= most_rounds]
 
     def write_summary(self, summary: AnySummary) -> None:
-        """Write the summary."""
+        """Write the summary.
+
+        Args:
+            summary: Of the run or search.
+        """
         write_json(self.summary, summary.to_dict())
 
     def stored_summary(self) -> AnySummary | None:
-        """The summary of a run, however it ended; None if there is none.
+        """Read the summary of a run, however it ended; None if there is none.
 
         Raises:
             OtherVersion: if another version wrote it.
@@ -179,7 +206,7 @@ class RunFiles:
         return read_summary(self.summary) if self.summary.exists() else None
 
     def read_summary(self) -> RunSummary | SearchSummary:
-        """The summary of a finished run.
+        """Read the summary of a finished run.
 
         Raises:
             MissingData: if there is none.
@@ -196,27 +223,26 @@ class RunFiles:
         return summary
 
     def read_run(self) -> RunSummary:
-        """That of a finished run which is no search."""
+        """Read the summary of a finished run; a search is refused."""
         summary = self.read_summary()
         if isinstance(summary, SearchSummary):
             raise self._unfinished("it is a search on a table")
         return summary
 
     def read_search(self) -> SearchSummary:
-        """That of a finished search on a table."""
+        """Read the summary of a finished search on a table."""
         summary = self.read_summary()
         if isinstance(summary, RunSummary):
             raise self._unfinished("it is no search on a table")
         return summary
 
     def read_finished(self) -> tuple[RunSummary | SearchSummary, list[Record]]:
-        """The summary and the records of a finished run; damaged ones are refused."""
+        """Read the summary and the records of a finished run; damaged ones are refused."""
         summary = self.read_summary()
         records, damage = read_records(self.metrics)
         if damage:
-            raise BadInput("folders", str(self.path), f"{damage[0]}; mend the line, or resume the run")
-        records, damage = complete_rounds(records)
-        if damage:
+            raise BadInput("folders", str(self.path), f"{damage[0]}; correct the line, or resume the run")
+        if damage := complete_rounds(records)[1]:
             raise BadInput("folders", str(self.path), f"has a damaged metrics.jsonl ({damage[0]})")
         if not records:
             raise self._unfinished("no summary.json or metrics.jsonl")

@@ -1,36 +1,38 @@
-"""The other JSON documents of a run's folder, as the report reads them."""
+"""The other JSON documents of a run's folder, as pydantic models that load without torch."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from fedsaddle.documents.summary import (
     PARTS,
+    DocumentPart,
     Figures,
-    JsonObject,
     Measures,
     PartName,
+    PooledEvaluated,
     RankedClient,
+    Settings,
     StoredFigure,
     problem_of,
 )
 from fedsaddle.errors import MissingData
-from fedsaddle.files import Record, read_object
+from fedsaddle.files import Record, read_object, read_records
 from fedsaddle.text import visible
 
 SHADOWS = 16  # models to compare with, by default
 CHANCE = 0.5  # the AUROC of an attack that only guesses
-D = TypeVar("D", bound=JsonObject)
+D = TypeVar("D", bound=DocumentPart)
 Shares = Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=2)]
 
 
-class SplitCounts(JsonObject):
-    """split.json: the rows and classes of each client."""
+class SplitCounts(DocumentPart):
+    """split.json: rows and classes of each client."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -54,11 +56,15 @@ class SplitCounts(JsonObject):
         return self
 
     def sizes(self, part: PartName) -> list[int]:
-        """The rows of each client; empty where it has none."""
+        """Number of rows of each client; empty without rows in that part.
+
+        Args:
+            part: "train", "validation" or "test".
+        """
         return {"train": self.train_sizes, "validation": self.validation_sizes, "test": self.test_sizes}[part] or []
 
 
-class Curve(JsonObject):
+class Curve(DocumentPart):
     """A ROC curve."""
 
     false_positive_rate: Shares
@@ -71,7 +77,7 @@ class Curve(JsonObject):
         return self
 
 
-class RankedModel(JsonObject):
+class RankedModel(DocumentPart):
     """How a model ranks."""
 
     pooled: RankedClient
@@ -94,7 +100,7 @@ class ModelDifference(ClientDifference):
     clients: list[ClientDifference] = Field(default_factory=list)
 
 
-class Roc(JsonObject):
+class Roc(DocumentPart):
     """roc.json: the figures and curves of the ranking, by model."""
 
     part: str
@@ -102,14 +108,14 @@ class Roc(JsonObject):
     difference: ModelDifference | None = None
 
 
-class TableFile(JsonObject):
+class TableFile(DocumentPart):
     """The table of a run."""
 
     file: str
     sha256: str | None
 
 
-class Provenance(JsonObject):
+class Provenance(DocumentPart):
     """provenance.json: with what a run was made."""
 
     finished: str
@@ -119,7 +125,7 @@ class Provenance(JsonObject):
     table: TableFile | None = None
 
 
-class SearchOptions(JsonObject):
+class SearchOptions(DocumentPart):
     """search.json: the options of a search on a table."""
 
     model_config = ConfigDict(extra="allow")
@@ -130,13 +136,12 @@ class SearchOptions(JsonObject):
     patient: str | None = None
     test_rows: dict[str, str] = Field(default_factory=dict)
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Settings:
         """By name, without the table and the rows."""
-        found = self.to_dict()
-        return {key: value for key, value in found.items() if key not in ("table", "test_rows")}
+        return {key: value for key, value in self.to_dict().items() if key not in ("table", "test_rows")}
 
 
-class LabelCounts(JsonObject):
+class LabelCounts(DocumentPart):
     """Labels of a site."""
 
     model_config = ConfigDict(extra="allow")
@@ -144,26 +149,32 @@ class LabelCounts(JsonObject):
     values: list[int | float | str] = Field(default_factory=list)
     counts: list[int] = Field(default_factory=list)
 
+    @model_validator(mode="after")
+    def _pairs(self) -> Self:
+        if self.counts and len(self.counts) != len(self.values):
+            raise ValueError("the counts are of another number of values")
+        return self
 
-class SiteLabels(JsonObject):
-    """The facts that a site reported."""
+
+class SiteLabels(DocumentPart):
+    """The labels that a site reported."""
 
     model_config = ConfigDict(extra="allow")
 
     target: LabelCounts
 
 
-class AgreedLabels(JsonObject):
+class AgreedLabels(DocumentPart):
     """The shared encoding of the labels."""
 
     model_config = ConfigDict(extra="allow")
 
     values: list[int | float | str] | None = None
     classes: list[str] | None = None
-    positive: Any = None
+    positive: JsonValue = None
 
 
-class Agreed(JsonObject):
+class Agreed(DocumentPart):
     """agreed.json: what server and sites of a deployed run share."""
 
     model_config = ConfigDict(extra="allow")
@@ -178,15 +189,19 @@ class Agreed(JsonObject):
     def _one_entry_a_site(self) -> Self:
         if any(len(own) not in (0, len(self.names)) for own in self.sizes.values()):
             raise ValueError("sizes are of another number of sites than the names")
+        by_class = self.agreed.classes is not None and "positive" not in self.agreed.model_fields_set
+        known = set(map(str, self.agreed.values or ()))
+        if by_class and known and any(str(value) not in known for site in self.told for value in site.target.values):
+            raise ValueError("a site has a label that is not among the values")
         return self
 
 
-class Round(JsonObject):
-    """A line of metrics.jsonl."""
+class Round(DocumentPart, PooledEvaluated):
+    """A line of metrics.jsonl: one evaluation."""
 
     model_config = ConfigDict(extra="allow")
 
-    round: int
+    round: int = Field(strict=True, ge=0)
     exchanges: int
     bytes_down: int
     bytes_up: int
@@ -195,15 +210,15 @@ class Round(JsonObject):
     validation: Measures | None = None
     test: Measures | None = None
     train: Measures | None = None
-    pooled: dict[str, float] = Field(default_factory=dict)
-    pooled_validation: dict[str, float] = Field(default_factory=dict)
+    pooled: dict[str, float] | None = None
+    pooled_validation: dict[str, float] | None = None
     not_reached: list[str] = Field(default_factory=list)
     mixture: list[float] = Field(default_factory=list)
     clients: dict[PartName, dict[str, list[float | None]]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if not any(getattr(self, part) for part in PARTS):
+        if not any(self.measures(part) for part in PARTS):
             raise ValueError("it has no figures")
         for measures in self.clients.values():
             if len({len(values) for values in measures.values()}) > 1:
@@ -211,7 +226,7 @@ class Round(JsonObject):
         return self
 
 
-class SmallestCell(JsonObject):
+class SmallestCell(DocumentPart):
     """The fewest training rows behind a feature of the model."""
 
     feature: str
@@ -221,7 +236,7 @@ class SmallestCell(JsonObject):
     """Of them, those of the class with fewer: None without classes."""
 
 
-class PrivacyBound(JsonObject):
+class PrivacyBound(DocumentPart):
     """Differential privacy of the run, and the largest AUROC that it allows an attack."""
 
     epsilon: float
@@ -229,7 +244,7 @@ class PrivacyBound(JsonObject):
     auroc: float
 
 
-class ReleaseCheck(JsonObject):
+class ReleaseCheck(DocumentPart):
     """The check of a model before it is handed on."""
 
     model: str
@@ -275,8 +290,34 @@ def model_digest(model: Path) -> str:
         raise MissingData(f"{visible(model)}: cannot be read ({reason.strerror}); there is no model to check") from None
 
 
+class StoredProgress(DocumentPart):
+    """progress.json: the rounds that are done, also between evaluations."""
+
+    model_config = ConfigDict(extra="allow")
+
+    round: int
+    rounds: int | None = None
+    seconds: float | None = None
+    """Of training, without evaluations."""
+    began: float | None = None
+    """When the process began."""
+    after: int = 0
+    """Rounds of earlier processes."""
+    resumed: bool = False
+    updated: float | None = None
+    """When the file was written."""
+    sites: dict[str, str] = Field(default_factory=dict)
+    """Of a deployed run: which sites are up."""
+    waiting: dict[str, JsonValue] = Field(default_factory=dict)
+    """Sites whose replies are awaited."""
+
+
 def read_document(kind: type[D], path: Path) -> D | None:
-    """The document in a file; None if there is none.
+    """Read a document; None if the file does not exist.
+
+    Args:
+        kind: Its model.
+        path: The file.
 
     Raises:
         ValueError: if it is damaged; says why.
@@ -289,19 +330,34 @@ def read_document(kind: type[D], path: Path) -> D | None:
         raise ValueError(problem_of(error)) from None
 
 
-def complete_rounds(records: Sequence[Record]) -> tuple[list[Record], list[str]]:
-    """The records that hold what a run writes, and for each other one its round and what is wrong."""
-    whole: list[Record] = []
+def complete_rounds(records: Sequence[Record]) -> tuple[list[Round], list[str]]:
+    """Validate records; return the valid ones, and a line about each other one.
+
+    Args:
+        records: Lines of metrics.jsonl.
+    """
+    rounds: list[Round] = []
     damage = []
     for record in records:
         try:
-            found = Round.model_validate(record)
-            if whole and len(found.mixture) != len(whole[0].get("mixture", ())):
+            one = Round.model_validate(record)
+            if rounds and len(one.mixture) != len(rounds[0].mixture):
                 raise ValueError("the weights are of another number of clients")
         except ValidationError as error:
             damage.append(f"round {record['round']} lacks figures that a run writes ({problem_of(error)})")
         except ValueError as reason:
             damage.append(f"round {record['round']} lacks figures that a run writes ({reason})")
         else:
-            whole.append(record)
-    return whole, damage
+            rounds.append(one)
+    return rounds, damage
+
+
+def read_rounds(path: Path) -> tuple[list[Round], list[str]]:
+    """Read a metrics.jsonl; return its valid records, and a line about each damaged one.
+
+    Args:
+        path: The file; one that does not exist has no records.
+    """
+    records, damage = read_records(path)
+    rounds, others = complete_rounds(records)
+    return rounds, [*damage, *others]

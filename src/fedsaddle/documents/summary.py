@@ -1,20 +1,21 @@
-"""summary.json: what a run, or a search on a table, found; types alone, which load without torch.
+"""summary.json: the results of a run, or of a search on a table, as pydantic models that load without torch.
 
-A document is built by whoever writes it, checked when it is read, and used as an object in between. Keys that are not
-set are not written. `VERSION` grows when a key changes its meaning or is gone.
+A document is built by whoever writes it, validated when it is read, and passed on as an object in between. Keys that
+are not set are not written. `VERSION` grows when a key changes its meaning or is removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -25,15 +26,20 @@ from fedsaddle.errors import BadInput, FedSaddleError
 from fedsaddle.files import read_object
 from fedsaddle.text import visible
 
-VERSION = 1
+VERSION: Literal[1] = 1
 KEY = "schema_version"
 STATISTICS = ("global", "mean", "worst", "best", "std", "bottom10")
 PartName: TypeAlias = Literal["test", "validation", "train"]
-PARTS: tuple[PartName, ...] = ("test", "validation", "train")  # those that count first
+PARTS: tuple[PartName, ...] = ("test", "validation", "train")  # in order of precedence
+Settings: TypeAlias = dict[str, JsonValue]  # nested settings, such as a config
 
 
 class OtherVersion(FedSaddleError):
-    """A document that another version of fedsaddle wrote."""
+    """A document that another version of fedsaddle wrote.
+
+    Args:
+        path: The file.
+    """
 
     exit_code = 2
 
@@ -42,7 +48,11 @@ class OtherVersion(FedSaddleError):
 
 
 def problem_of(error: ValidationError) -> str:
-    """What is wrong with a document, in one line: the first key and why."""
+    """What is wrong with a document, in one line: the first invalid key and the reason.
+
+    Args:
+        error: Pydantic's error.
+    """
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}" if where else str(first["msg"])
@@ -59,7 +69,7 @@ Measures: TypeAlias = dict[str, Spread]  # by measure
 Ends: TypeAlias = tuple[float, float]
 
 
-class JsonObject(BaseModel):
+class DocumentPart(BaseModel):
     """An object in a document."""
 
     model_config = ConfigDict(
@@ -67,19 +77,59 @@ class JsonObject(BaseModel):
         ser_json_inf_nan="constants",
     )  # fmt: skip
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+    def to_dict(self) -> Settings:
+        """Plain JSON, without keys that are not set."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-class StoredFigure(JsonObject):
+class Evaluated:
+    """What an evaluation and a summary share: measures of the clients on test, validation or training rows."""
+
+    if TYPE_CHECKING:  # fields of the models
+        validation: Measures | None
+        test: Measures | None
+        train: Measures | None
+
+    def measures(self, part: PartName) -> Measures | None:
+        """Statistics over the clients; None if that part was not evaluated.
+
+        Args:
+            part: "test", "validation" or "train".
+        """
+        return {"test": self.test, "validation": self.validation, "train": self.train}[part]
+
+    @property
+    def main_part(self) -> PartName:
+        """The part that counts: test rows, else validation rows, else training rows."""
+        return next((part for part in PARTS if self.measures(part) is not None), "train")
+
+    @property
+    def main_measures(self) -> Measures:
+        """Statistics on the main part; empty without an evaluation."""
+        return self.measures(self.main_part) or {}
+
+
+class PooledEvaluated(Evaluated):
+    """The same with measures of the pooled rows of all clients."""
+
+    if TYPE_CHECKING:
+        pooled: dict[str, float] | None
+        pooled_validation: dict[str, float] | None
+
+    @property
+    def main_pooled(self) -> dict[str, float]:
+        """Pooled measures of the test rows where they were measured, else of the validation rows."""
+        return (self.pooled_validation if self.pooled is None else self.pooled) or {}
+
+
+class StoredFigure(DocumentPart):
     """A figure and its 95 % interval, where it has one."""
 
     value: float
     interval: Ends | None = None
 
 
-class Figures(JsonObject):
+class Figures(DocumentPart):
     """How well scores rank rows."""
 
     auroc: StoredFigure | None = None
@@ -104,7 +154,7 @@ class ModelFigures(Figures):
     worst_site_loss: StoredFigure | None = None
 
 
-class ComparedModels(JsonObject):
+class ComparedModels(DocumentPart):
     """The figures of a search on the test rows."""
 
     choice: ModelFigures
@@ -113,7 +163,7 @@ class ComparedModels(JsonObject):
     """The choice minus FedAvg."""
 
 
-class RankedModels(JsonObject):
+class RankedModels(DocumentPart):
     """Figures by the name of each ranked model, here as further keys."""
 
     model_config = ConfigDict(extra="allow")
@@ -135,7 +185,7 @@ class LeftOutSites(RankedClient):
     clients: list[RankedClient] = []
 
 
-class LeaveOneOutFigures(JsonObject):
+class LeaveOneOutFigures(DocumentPart):
     """What `--leave-one-site-out` found, by the name of each model, here as further keys."""
 
     model_config = ConfigDict(extra="allow")
@@ -149,13 +199,13 @@ class LeaveOneOutFigures(JsonObject):
         return dict(self.__pydantic_extra__)
 
     @model_serializer(mode="wrap")
-    def _models_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _models_first(self, handler: SerializerFunctionWrapHandler) -> Settings:
         """The choice, FedAvg, and their difference last, as among the figures of the test rows."""
-        found: dict[str, Any] = handler(self)
-        return dict(sorted(found.items(), key=lambda item: item[0] == "difference"))
+        plain: Settings = handler(self)
+        return dict(sorted(plain.items(), key=lambda item: item[0] == "difference"))
 
 
-class LedgerTotals(JsonObject):
+class LedgerTotals(DocumentPart):
     """What was exchanged."""
 
     exchanges: int
@@ -168,7 +218,7 @@ class LedgerTotals(JsonObject):
     """By field of a reply, such as `LocalModel.final`: `averaged`, `pooled` or `per client`."""
 
 
-class SiteAnswers(JsonObject):
+class SiteAnswers(DocumentPart):
     """A site of a deployed run."""
 
     answered: int
@@ -178,7 +228,7 @@ class SiteAnswers(JsonObject):
     bytes_up: int = 0
 
 
-class ClientFigures(JsonObject):
+class ClientFigures(DocumentPart):
     """Figures of each client."""
 
     rows: list[int]
@@ -191,7 +241,7 @@ class ClientFigures(JsonObject):
         return self
 
 
-class ClientDeciles(JsonObject):
+class ClientDeciles(DocumentPart):
     """Figures of many clients: the smallest, those that a tenth, two tenths ... do not exceed, and the largest."""
 
     rows: int
@@ -199,7 +249,7 @@ class ClientDeciles(JsonObject):
     deciles: dict[str, Annotated[list[float], Field(min_length=11, max_length=11)]]
 
 
-class BadEnd(JsonObject):
+class BadEnd(DocumentPart):
     """What to know before the model is used."""
 
     kind: Literal["exploded", "worse", "constant", "still", "caution"]  # a caution is the algorithm's own
@@ -207,21 +257,21 @@ class BadEnd(JsonObject):
     """With the remedy."""
 
 
-class ClassCount(JsonObject):
+class ClassCount(DocumentPart):
     """Of a class."""
 
     rows: int = Field(ge=1)
     correct: int
 
 
-class Classes(JsonObject):
+class Classes(DocumentPart):
     """Right answers by class."""
 
     part: PartName
     counts: dict[str, ClassCount]
 
 
-class Probabilities(JsonObject):
+class Probabilities(DocumentPart):
     """From scores to probabilities, and how good these are."""
 
     slope: float
@@ -230,7 +280,7 @@ class Probabilities(JsonObject):
     log_loss: float | None = None
 
 
-class ThresholdFigures(JsonObject):
+class ThresholdFigures(DocumentPart):
     """Figures of calling rows positive; null where there is nothing to count."""
 
     sensitivity: float | None = None
@@ -241,29 +291,29 @@ class ThresholdFigures(JsonObject):
     alarms_per_100: float | None = None
 
 
-class ChosenThreshold(JsonObject):
+class ChosenThreshold(DocumentPart):
     """From which probability on rows are called positive, and why."""
 
-    probability: float
+    probability: float = Field(ge=0, le=1)
     reason: str
     test: ThresholdFigures | None = None
 
 
-class RowCounts(JsonObject):
+class RowCounts(DocumentPart):
     """Of a part of the data."""
 
     rows: int
     positives: int
 
 
-class MissingShare(JsonObject):
+class MissingShare(DocumentPart):
     """Of a column: the share of missing cells, and of those sites that have any."""
 
     share: float
     sites: dict[str, float]
 
 
-class ScoredSite(JsonObject):
+class ScoredSite(DocumentPart):
     """A site's score counts."""
 
     positives: int
@@ -272,7 +322,7 @@ class ScoredSite(JsonObject):
     auroc: StoredFigure | None = None
 
 
-class PooledScores(JsonObject):
+class PooledScores(DocumentPart):
     """Over all sites."""
 
     auroc_bounds: Ends | None = None
@@ -282,7 +332,7 @@ class PooledScores(JsonObject):
     partial_auroc: StoredFigure | None = None
 
 
-class ScoreBounds(JsonObject):
+class ScoreBounds(DocumentPart):
     """What is known at a threshold."""
 
     score: float
@@ -290,13 +340,13 @@ class ScoreBounds(JsonObject):
     specificity: Ends
 
 
-class ScoreCounts(JsonObject):
+class ScoreCounts(DocumentPart):
     """Score counts of the sites of a deployed run."""
 
     part: PartName
     without_counts: list[str] = []
     edges: Literal["sigmoid"] | None = None
-    bins: int = 1000
+    bins: int = Field(default=1000, ge=2)
     widest: float = 0.0
     sides: tuple[int, int] = (0, 0)
     pooled: PooledScores = PooledScores()
@@ -315,10 +365,14 @@ class ScoreCounts(JsonObject):
             return self
         if len(up) != len(down) or (sum(up), sum(down)) != self.sides:
             raise ValueError("the counts do not add up to the sides")
+        if len(up) != self.bins or min(*up, *down) < 0:
+            raise ValueError("give one count of 0 or more for each bin")
+        if all(self.sides) and self.pooled.auroc_bounds is None:
+            raise ValueError("pooled.auroc_bounds is missing")
         return self
 
 
-class Budget(JsonObject):
+class Budget(DocumentPart):
     """Differential privacy: what was spent of what."""
 
     model_config = ConfigDict(extra="allow")
@@ -329,14 +383,14 @@ class Budget(JsonObject):
     unit: str = ""
 
 
-class VisibleFields(JsonObject):
+class VisibleFields(DocumentPart):
     """Which fields the server saw as sums over sites only, and which of single sites."""
 
     sums: list[str]
     single: list[str]
 
 
-class Engine(JsonObject):
+class Engine(DocumentPart):
     """The engine, with the settings that affect rounding."""
 
     model_config = ConfigDict(extra="allow")
@@ -344,12 +398,12 @@ class Engine(JsonObject):
     name: str
 
 
-class Summary(JsonObject):
+class Summary(DocumentPart, Evaluated):
     """What the summaries of runs and of searches share."""
 
     model_config = ConfigDict(extra="allow")  # `extend` of `fs.run` adds keys
-    schema_version: ClassVar[int] = VERSION
 
+    schema_version: Literal[1] = VERSION
     algorithm: str
     problem: str = ""
     stopped: Literal["finished", "target", "patience", "interrupted"]
@@ -374,32 +428,18 @@ class Summary(JsonObject):
     engine: Engine
     fingerprint: str
 
-    def measures(self, part: PartName) -> Measures | None:
-        """Statistics over clients on a part of the rows; None without any."""
-        return {"test": self.test, "validation": self.validation, "train": self.train}[part]
-
-    @property
-    def main_part(self) -> PartName:
-        """The rows whose figures count: test, else validation, else training rows."""
-        return next((part for part in PARTS if self.measures(part) is not None), "train")
-
-    @property
-    def main_measures(self) -> Measures:
-        """Their figures; empty without an evaluation."""
-        return self.measures(self.main_part) or {}
-
     @property
     def exploded(self) -> bool:
         """Whether the run diverged though it stayed finite."""
         return any(warning.kind == "exploded" for warning in self.warnings)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Settings:
         """As in summary.json."""
         return {KEY: VERSION, **super().to_dict()}
 
 
-class RunSummary(Summary):
-    """Of a run: simulated, or at real sites."""
+class RunSummary(Summary, PooledEvaluated):
+    """The summary of one run, simulated or at real sites."""
 
     select: str | None = None
     selected: float | None = None
@@ -415,14 +455,55 @@ class RunSummary(Summary):
     scores: ScoreCounts | None = None
     secure_aggregation: VisibleFields | None = None
 
-    @property
-    def main_pooled(self) -> dict[str, float]:
-        """The figures over all rows that count: of the test rows where they were measured, else of validation rows."""
-        return (self.pooled_validation if self.pooled is None else self.pooled) or {}
+
+class Coefficient(DocumentPart):
+    """An effect of a column, in a unit that a person knows."""
+
+    name: str
+    estimate: float
+    """Of a ratio its logarithm."""
+    standard_error: float
+    interval: Ends
+    p_value: float
+
+
+class SiteInfluence(DocumentPart):
+    """What leaving out a site changes most, in standard errors."""
+
+    site: str
+    rows: int
+    coefficient: str
+    estimate: float
+    """Without the site."""
+    change: float
+    """In standard errors."""
+
+
+class Coefficients(DocumentPart):
+    """The coefficients of the default of a study, a regression that is exact, with intervals."""
+
+    of: str
+    """The candidate."""
+    measure: Literal["odds ratio", "rate ratio", "hazard ratio", "difference"]
+    """What the estimates are the logarithms of; a difference is none."""
+    rows: int
+    patients: int | None = None
+    """Clusters of the standard errors; without them each row counts on its own."""
+    penalty: float
+    """On half the sum of squared coefficients, beside the sum of the losses of all rows."""
+    listed: list[Coefficient]
+    sites: list[SiteInfluence] = []
+
+    @model_validator(mode="after")
+    def _of_columns(self) -> Self:
+        names = {one.name for one in self.listed}
+        if any(site.coefficient not in names for site in self.sites):
+            raise ValueError("a site changes a coefficient that is not listed")
+        return self
 
 
 class SearchSummary(Summary):
-    """Of a search on a table."""
+    """The summary of a search on a table."""
 
     choice: str
     aim: str
@@ -442,17 +523,19 @@ class SearchSummary(Summary):
     """Candidates that were not tried to the end."""
     budget: float | None = None
     leave_one_site_out: LeaveOneOutFigures | None = None
+    coefficients: Coefficients | None = None
 
 
-class DivergedSummary(JsonObject):
-    """Of a run that ended because no loss was finite."""
+class DivergedSummary(DocumentPart):
+    """The summary of a run that ended because no loss was finite."""
 
+    schema_version: Literal[1] = VERSION
     algorithm: str
     stopped: Literal["diverged"]
     round: int | None
     client: int | None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Settings:
         """As in summary.json."""
         return {KEY: VERSION, **super().to_dict()}
 
@@ -460,11 +543,15 @@ class DivergedSummary(JsonObject):
 AnySummary: TypeAlias = RunSummary | SearchSummary | DivergedSummary
 
 
-def extended(summary: RunSummary, more: Mapping[str, Any]) -> RunSummary:
+def extended(summary: RunSummary, more: Mapping[str, object]) -> RunSummary:
     """The summary of a run with more keys.
 
+    Args:
+        summary: Of the run.
+        more: Further keys, such as those that a callback returns from `on_result`.
+
     Raises:
-        BadInput: if one that every summary knows has another type there.
+        BadInput: if a key of every summary has another type in `more`.
     """
     if not more:
         return summary
@@ -475,14 +562,17 @@ def extended(summary: RunSummary, more: Mapping[str, Any]) -> RunSummary:
 
 
 def read_summary(path: Path) -> AnySummary:
-    """The summary in a file.
+    """Read a summary.
+
+    Args:
+        path: The file.
 
     Raises:
         OtherVersion: if another version wrote it.
         ValueError: if it is damaged; says why.
     """
     content = read_object(path)
-    if content.pop(KEY, None) != VERSION:
+    if content.get(KEY) != VERSION:
         raise OtherVersion(path)
     kind: type[AnySummary] = RunSummary
     if content.get("stopped") == "diverged":

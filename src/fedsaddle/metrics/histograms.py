@@ -259,6 +259,35 @@ class MergedHistogram:
         return cls.grouped(counts, ends, least)
 
     @classmethod
+    def with_cuts(cls, counts: ScoreHistogram, least: int, cuts: Sequence[int]) -> MergedHistogram | None:
+        """The same, where groups end at cuts as far as small counts allow: above such a cut counts are exact.
+
+        Args:
+            counts: The counts of all bins.
+            least: The least count of a group but 0.
+            cuts: The first bins of those called positive, the most important first.
+        """
+        if any(0 < side < least for side in counts.sides):
+            return None
+        up, down = (np.concatenate([[0], np.cumsum(side)]) for side in (counts.positives, counts.negatives))
+        ends = [0, len(counts.positives)]
+        for cut in cuts:
+            at = int(np.searchsorted(ends, cut))
+            if not 0 < cut < ends[-1] or ends[at] == cut:
+                continue
+            parts = [int(side[b] - side[a]) for side in (up, down) for a, b in ((ends[at - 1], cut), (cut, ends[at]))]
+            if all(_enough(count, least) for count in parts):
+                ends.insert(at, cut)
+        found: list[int] = []
+        for first, end in itertools.pairwise(ends):
+            own = np.zeros(len(counts.positives), dtype=bool)
+            own[first:end] = True
+            merged = cls.of(ScoreHistogram(counts.edges, counts.positives * own, counts.negatives * own), least)
+            assert merged is not None  # each part has enough
+            found += [*(e for e in merged.ends[:-1].tolist() if first < e < end), end]
+        return cls.grouped(counts, found, 1)
+
+    @classmethod
     def grouped(cls, counts: ScoreHistogram, ends: Sequence[int], least: int) -> MergedHistogram:
         """The counts of groups; where the last group is too small, it joins the one before."""
         last = list(ends)
@@ -307,6 +336,12 @@ class MergedHistogram:
             return None
         found = self.auroc()
         return (0.0, 1.0) if found is None else found.bounds
+
+    def above_cut(self, cut: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The least and the most positives from a bin on, and negatives; equal where a group begins there."""
+        sure, possible = self.first >= cut, self.ends > cut
+        up, down = ((int(side[sure].sum()), int(side[possible].sum())) for side in (self.positives, self.negatives))
+        return up, down
 
     def placed(self, positives: Ints, negatives: Ints) -> ScoreHistogram:
         """All bins, with the positives and the negatives of each group in the bins given for them."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 SPREAD = 1e-8  # of a difference of log-likelihoods: below, it is rounding
 ROUND_UNITS = (1, 2, 5)  # times powers of 10
+TINY = 1e-4  # of a number in single precision: its rounding
 ZERO_ONE = 0.02  # of p (1 - p), that the variance of a column of zeros and ones may be away from it
 
 
@@ -81,7 +82,9 @@ class Inference:
         freedom: Degrees of freedom of Student's law; None: the normal law.
         penalised: Whether the coefficients are those of a penalised likelihood. Their covariance is then that of the
             penalised coefficients around their own expectation, which a penalty draws towards 0: intervals are too
-            narrow for the true coefficients, and p-values too large or small. Fit without l2 for tests.
+            narrow for the true coefficients, and p-values too large or small, unless with `prior`. Fit without l2 for
+            tests.
+        prior: Whether the covariance allows for the penalty, as that of a normal prior.
     """
 
     names: tuple[str, ...]
@@ -91,6 +94,7 @@ class Inference:
     level: float = 0.95
     freedom: int | None = None
     penalised: bool = False
+    prior: bool = False
     units: int | None = None
     classes: tuple[str, ...] = ()
 
@@ -181,7 +185,8 @@ class Inference:
     def per(self, data: FederatedData, units: Mapping[str, float] | None = None) -> Inference:
         """The effects of a table's columns in units that a person knows: "age, per 10", "smoker: yes against no".
 
-        A number column is shown by a round unit near its standard deviation, or by the one given, and one that was
+        A number column is shown by a round unit near its standard deviation, of whole numbers at least 1, or by the one
+        given, and one that was
         trained by its logarithm per doubling of 1 + the number; a category against the first one, or against the other
         one of two. Intercepts and columns with hinges have no place here.
 
@@ -204,6 +209,12 @@ class Inference:
             >>> fs.inference(result).per(data).names
             ('age, per 20', 'smoker: yes against no')
         """
+        return self.combined(*self.combinations_per(data, units))
+
+    def combinations_per(
+        self, data: FederatedData, units: Mapping[str, float] | None = None
+    ) -> tuple[Floats, list[str]]:
+        """The linear combinations of the coefficients, and their names, that `per` shows; takes the same arguments."""
         found = _contrasts(data, {} if units is None else units)
         at = {name: j for j, name in enumerate(self.names)}
         names, rows = [], []
@@ -217,7 +228,7 @@ class Inference:
                     row[at[front + feature]] = weight
                 names.append(front + name)
                 rows.append(row)
-        return self.combined(np.reshape(rows, (len(names), len(self.names))), names)
+        return np.reshape(rows, (len(names), len(self.names))), names
 
     def to_pandas(self, *, ratios: bool = False) -> pd.DataFrame:
         """A table with a row for each coefficient.
@@ -254,13 +265,25 @@ def _contrasts(data: FederatedData, units: Mapping[str, float]) -> list[tuple[st
         if any(f.kind == "hinge" for f in own):
             continue
         if name in numbers:
-            found += [_of_number(f, units.get(name)) for f in own]
+            found += [_of_number(f, units.get(name), _whole(data, f)) for f in own]
         else:
             found += _of_categories(own, data.seen.values.get(name, ()))
     return found
 
 
-def _of_number(feature: Encoded, unit: float | None) -> tuple[str, list[tuple[str, float]]]:
+def _whole(data: FederatedData, feature: Encoded) -> bool:
+    """Whether all values of a number column in the training rows are whole, but for those that fill missing cells."""
+    if feature.kind != "number" or feature.log:
+        return False
+    x = data.train.x[:, list(data.encoding).index(feature)].double()
+    value = x * feature.std + feature.mean
+    filled = (feature.number(np.array([np.nan]))[0] - x).abs() < TINY
+    near = (value - value.round()).abs() <= TINY * (1 + value.abs())
+    clipped = x.abs() >= (math.inf if feature.clip is None else feature.clip - TINY)
+    return bool((near | filled | clipped).all())
+
+
+def _of_number(feature: Encoded, unit: float | None, whole: bool) -> tuple[str, list[tuple[str, float]]]:
     """A unit more of a number, or a missing cell against the number that fills it."""
     if feature.kind == "missing":
         return f"{feature.column}: missing against filled", [(feature.name, 1.0)]
@@ -272,7 +295,8 @@ def _of_number(feature: Encoded, unit: float | None) -> tuple[str, list[tuple[st
     spread = feature.mean * (1 - feature.mean)
     if unit is None and spread > 0 and abs(feature.std**2 - spread) <= ZERO_ONE * spread:
         return f"{feature.column}: 1 against 0", [(feature.name, 1 / feature.std)]
-    unit = round_unit(feature.std) if unit is None else unit
+    if unit is None:
+        unit = max(1.0, round_unit(feature.std)) if whole else round_unit(feature.std)
     return f"{feature.column}, per {unit:g}", [(feature.name, unit / feature.std)]
 
 
@@ -306,6 +330,7 @@ def inference(
     columns: Iterable[str] | None = None,
     classes: Iterable[str] | None = None,
     covariance: str = "model",
+    prior: bool = False,
     level: float = 0.95,
     small_sample: bool = False,
 ) -> Inference:
@@ -322,6 +347,9 @@ def inference(
         columns: The names of the columns; None: those of the run's data, else x0, x1 and so on.
         classes: The names of the classes, where there are several scores.
         covariance: "model", or "sandwich" (HC0), which wants `fs.Newton(..., sandwich=True)`.
+        prior: Whether the penalty is taken as a normal prior of the coefficients: then `φ R` is added between the two
+            inverses, for the model-based covariance `φ (H + R)^{-1} / n`. Such intervals allow for what the penalty
+            draws away, and cover the true coefficients on average over them (Nychka 1988; Marra and Wood 2012).
         level: Of the intervals.
         small_sample: Multiply the sandwich by `g / (g - 1) (n - 1) / (n - q)` with g units, n rows and q coefficients;
             where each row is a unit that is HC1.
@@ -340,6 +368,7 @@ def inference(
     choice("covariance", covariance, ("model", "sandwich"))
     number("level", level, above=0, below=1)
     flag("small_sample", small_sample)
+    flag("prior", prior)
     found = fit if isinstance(fit, Fit) else _fit_of(fit)
     layout, n, q = found.layout, found.rows, found.degrees
     if columns is None and isinstance(fit, Fitted) and fit.features:
@@ -359,6 +388,8 @@ def inference(
             middle = middle * (units / (units - 1) * (n - 1) / (n - q))
     else:
         middle, units = variance * found.hessian, None
+    if prior:
+        middle = middle + variance * torch.diag(found.ridge)
     contrasts = layout.contrasts()
     A = torch.eye(layout.dimension, dtype=torch.float64) if contrasts is None else contrasts
     bread = A @ _inverse(found)
@@ -371,6 +402,7 @@ def inference(
         level,
         freedom,
         found.penalised,
+        prior,
         units,
         () if contrasts is None else tuple(classes or map(str, range(layout.outputs)))[1:],
     )

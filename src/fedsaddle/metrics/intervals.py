@@ -8,7 +8,7 @@ patients Obuchowski's. All groups are computed together, after one sort.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -377,13 +377,30 @@ def differences(
     gap = Linearised(values, influence, ours.weight, excess, ours.ranks, ours.slope)
     spread, scarce, _ = _spread(gap, drawn)
     unlike = drawn.total(drawn.per_unit((ours.ranks != theirs.ranks).astype(np.float64))) > 0
+    pairs = drawn.total(drawn.per_unit(ours.weight * drawn.positive))
+    return difference_bounds(values, spread, scarce, pairs, unlike, gap.slope, level)
+
+
+def difference_bounds(
+    values: Floats, spread: Floats, scarce: Floats, pairs: Floats, unlike: Bools, slope: float, level: float = LEVEL
+) -> Intervals:
+    """The interval of differences, from their variances.
+
+    Args:
+        values: The differences.
+        spread: Their variances.
+        scarce: The number of units of the rarer class.
+        pairs: The number of pairs (positive, negative).
+        unlike: Whether the two models differ on some row.
+        slope: What values are multiplied by when they are reported.
+        level: Of confidence.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
-        pairs = drawn.total(drawn.per_unit(ours.weight * drawn.positive))
         error = np.where(unlike, np.sqrt(spread + 0.5 / scarce**3 + 1 / pairs**2), 0.0)
     half = stdtrit(np.maximum(scarce - 1, 1), (1 + level) / 2) * error
     values = np.where(unlike | np.isnan(values), values, 0.0)  # no rounding
     low, high = np.maximum(values - half, -1), np.minimum(values + half, 1)
-    return Intervals(*(gap.slope * x for x in (values, low, high)))
+    return Intervals(*(slope * x for x in (values, low, high)))
 
 
 def wilson(value: Floats, spread: Floats, scarce: Floats, t: Floats) -> tuple[Floats, Floats]:
@@ -420,12 +437,34 @@ def _spread(figure: Linearised, drawn: GroupedUnits) -> tuple[Floats, Floats, Fl
     sides = drawn.positive, ~drawn.positive
     counts = [drawn.effective(figure.weight * side) for side in sides]
     with np.errstate(divide="ignore", invalid="ignore"):
-        scales = [np.sqrt(np.where(m >= 2, m / (m - 1), 2.0)) for m in counts]  # a mean was estimated for each class
+        scales = [scale_of(m) for m in counts]
         parts = [figure.influence * (scale[drawn.group] * side) for scale, side in zip(scales, sides, strict=True)]
         up, down = (drawn.total(drawn.per_unit(part) ** 2) for part in parts)
         whole = drawn.total(drawn.per_unit(parts[0] + parts[1]) ** 2)
+    return spread_of_sums(up, down, whole, counts, figure.excess)
+
+
+def scale_of(units: Floats) -> Floats:
+    """What influences of one class are multiplied by, because a mean was estimated for it."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.sqrt(np.where(units >= 2, units / (units - 1), 2.0)))
+
+
+def spread_of_sums(
+    up: Floats, down: Floats, whole: Floats, counts: Sequence[Floats], excess: Floats | float = 0.0
+) -> tuple[Floats, Floats, Floats]:
+    """The variance, the number of units of the rarer class and the degrees of freedom, from sums over units.
+
+    Args:
+        up: Squared influences of the positives of a unit.
+        down: Those of its negatives.
+        whole: Those of both together.
+        counts: The effective numbers of units with positives, and with negatives.
+        excess: The part of the variance that squared influences count twice.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
         scarce = np.minimum(*counts)
-        spread = np.maximum(whole - figure.excess, figure.excess)
+        spread = np.maximum(whole - excess, excess)
         least = np.maximum(scarce - 1, 1)
         rate = up**2 / np.maximum(counts[0] - 1, 1) + down**2 / np.maximum(counts[1] - 1, 1)
         freedom = np.where(rate > 0, (up + down) ** 2 / np.where(rate > 0, rate, 1), least)  # Satterthwaite's

@@ -1,7 +1,7 @@
 """The ROC curve of scores and labels 1 and 0, and areas under it, exactly: rows with equal scores are one step.
 
-The curve, its whole area and the average precision are scikit-learn's. By hand are the areas that it has not: within
-limits of both rates, and under the staircases that bound a curve between known points.
+The whole area, the partial area and the average precision are those of scikit-learn, which the tests compare with; the
+areas within limits of both rates, and under the staircases that bound a curve between known points, it has not.
 """
 
 from __future__ import annotations
@@ -22,31 +22,34 @@ def ranking_measures(scores: Tensor, labels: Tensor) -> dict[str, float]:
     partial AUROC (rates of at most .5 and at least .5); average precision. Empty where a class is missing. Raises
     `BadInput` for scores that are not finite.
     """
-    s, positive = checked_rows(scores.detach(), labels)
-    if _one_class(positive):
+    up, down = _steps(*checked_rows(scores.detach(), labels))  # once: the sort is what takes time
+    if (curve := _curve(up, down)) is None:
         return {}
-    curve = _curve(s, positive)  # once: the sort is what takes time
     return {
         "auroc": _area(*curve),
         "partial_auroc_30": standardised(under_line(*curve, 0.3, 0.0), 0.3),
         "partial_auroc_50": standardised(under_line(*curve, 0.5, 0.0), 0.5),
         "two_way_partial_auroc": under_line(*curve, 0.5, 0.5) / 0.25,
-        "average_precision": _average_precision(s, positive),
+        "average_precision": _average_precision(up, down),
     }
 
 
-def roc_curve(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Floats] | None:
+def roc_curve(scores: ArrayLike, labels: ArrayLike, weights: Floats | None = None) -> tuple[Floats, Floats] | None:
     """False and true positive rates from (0, 0) to (1, 1); None where one class is missing.
+
+    Args:
+        scores: (n,), higher for rows that are taken for positive.
+        labels: (n,), above 0 for a positive row.
+        weights: (n,), of the rows; None: all count alike.
 
     Examples:
         >>> roc_curve([0.9, 0.8, 0.1], [1, 0, 1])
         (array([0., 0., 1., 1.]), array([0. , 0.5, 0.5, 1. ]))
     """
-    s, positive = checked_rows(scores, labels)
-    return None if _one_class(positive) else _curve(s, positive)
+    return _curve(*_steps(*checked_rows(scores, labels), weights))
 
 
-def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:
+def auroc(scores: ArrayLike, labels: ArrayLike, weights: Floats | None = None) -> float | None:
     """The area under the ROC curve: the share of pairs (positive, negative) in the right order, ties counted one half.
 
     None where one class is missing.
@@ -55,11 +58,13 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:
         >>> auroc([0.9, 0.8, 0.1], [1, 0, 1])
         0.5
     """
-    curve = roc_curve(scores, labels)
+    curve = roc_curve(scores, labels, weights)
     return None if curve is None else _area(*curve)
 
 
-def partial_auroc(scores: ArrayLike, labels: ArrayLike, max_fpr: float, *, standardise: bool = True) -> float | None:
+def partial_auroc(
+    scores: ArrayLike, labels: ArrayLike, max_fpr: float, *, standardise: bool = True, weights: Floats | None = None
+) -> float | None:
     """The area up to a false positive rate: McClish-standardised as `roc_auc_score(max_fpr=...)`, or as it is.
 
     None where one class is missing.
@@ -68,7 +73,7 @@ def partial_auroc(scores: ArrayLike, labels: ArrayLike, max_fpr: float, *, stand
         >>> partial_auroc([0.9, 0.8, 0.1], [1, 0, 1], 0.5, standardise=False)
         0.25
     """
-    curve = roc_curve(scores, labels)
+    curve = roc_curve(scores, labels, weights)
     if curve is None:
         return None
     area = under_line(*curve, max_fpr, 0.0)
@@ -85,15 +90,15 @@ def two_way_partial_auroc(scores: ArrayLike, labels: ArrayLike, max_fpr: float, 
     return None if curve is None else under_line(*curve, max_fpr, min_tpr) / (max_fpr * (1 - min_tpr))
 
 
-def average_precision(scores: ArrayLike, labels: ArrayLike) -> float | None:
+def average_precision(scores: ArrayLike, labels: ArrayLike, weights: Floats | None = None) -> float | None:
     """The mean precision over the positives, scikit-learn's `average_precision_score`; None without a positive.
 
     Examples:
         >>> average_precision([0.9, 0.8, 0.1], [1, 0, 0])
         1.0
     """
-    s, positive = checked_rows(scores, labels)
-    return _average_precision(s, positive) if positive.any() else None
+    up, down = _steps(*checked_rows(scores, labels), weights)
+    return _average_precision(up, down) if up[-1] > 0 else None
 
 
 def checked_rows(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Bools]:
@@ -153,30 +158,29 @@ def standardised(area: float, max_fpr: float) -> float:
     return 0.5 * (1 + (area - least) / (max_fpr - least))
 
 
-def _one_class(positive: Bools) -> bool:
-    return not positive.any() or bool(positive.all())
+def _steps(s: Floats, positive: Bools, weights: Floats | None = None) -> tuple[Floats, Floats]:
+    """The weight of positives and of negatives among the highest scores, from 0 up; equal scores are one step."""
+    order = np.argsort(-s, kind="stable")
+    w = np.ones(len(s)) if weights is None else weights[order]
+    last = np.append(np.flatnonzero(np.diff(s[order])), len(s) - 1) if len(s) else np.zeros(0, dtype=np.int64)
+    up, down = (np.concatenate([[0.0], np.cumsum(w * side)[last]]) for side in (positive[order], ~positive[order]))
+    return up, down
 
 
-# scikit-learn is imported where it is used: it takes longer than all the rest of a short run's start.
-
-
-def _curve(s: Floats, positive: Bools) -> tuple[Floats, Floats]:
-    from sklearn import metrics
-
-    fpr, tpr, _ = metrics.roc_curve(positive, s, drop_intermediate=False)
-    return fpr, tpr
+def _curve(up: Floats, down: Floats) -> tuple[Floats, Floats] | None:
+    return None if up[-1] <= 0 or down[-1] <= 0 else (down / down[-1], up / up[-1])
 
 
 def _area(fpr: Floats, tpr: Floats) -> float:
-    from sklearn import metrics
-
-    return float(metrics.auc(fpr, tpr))
+    return float((np.diff(fpr) * (tpr[1:] + tpr[:-1]) / 2.0).sum())
 
 
-def _average_precision(s: Floats, positive: Bools) -> float:
-    from sklearn import metrics
-
-    return float(metrics.average_precision_score(positive, s))
+def _average_precision(up: Floats, down: Floats) -> float:
+    """The sum, in scikit-learn's order, over falling recalls."""
+    there = up[1:] + down[1:]
+    precision = np.divide(up[1:], there, out=np.zeros_like(there), where=there > 0)
+    recall = np.append(up[:0:-1] / up[-1], 0.0)
+    return float(max(0.0, -np.sum(np.diff(recall) * precision[::-1])))
 
 
 def _check(max_fpr: float, min_tpr: float) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
+from fedsaddle.documents.stored import Round
 from fedsaddle.files import Record, make_folder, write_atomically
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import RankingDifference
-from fedsaddle.metrics.selection import is_side, main_part_name
+from fedsaddle.metrics.selection import is_side
 from fedsaddle.report.page.charts import (
     MOST_POINTS,
     ChartAxis,
@@ -43,11 +44,15 @@ from fedsaddle.report.words import PARTS, amount, cased, is_share, many, percent
 from fedsaddle.text import shortened, visible
 
 STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-FigureOf = Callable[[Record], float | None]
+FigureOf = Callable[[Round], float | None]
 
 
 def curves_together(runs: Mapping[str, StoredRun]) -> Section | None:
-    """Measures that all runs have: of all rows together, and of the worst and the mean client."""
+    """Measures that all runs have: of all rows together, and of the worst and the mean client.
+
+    Args:
+        runs: By name.
+    """
     histories = {name: run.history for name, run in runs.items() if len(run.history) > 1}
     if len(histories) < 2:
         return None
@@ -57,13 +62,21 @@ def curves_together(runs: Mapping[str, StoredRun]) -> Section | None:
 
 
 def together(
-    title: str, label: str, histories: Mapping[str, Sequence[Record]], figure: FigureOf, key: str
+    title: str, label: str, histories: Mapping[str, Sequence[Round]], figure: FigureOf, key: str
 ) -> Chart | None:
-    """A line for each run; None where fewer than two have the figure."""
+    """A line for each run; None where fewer than two have the figure.
+
+    Args:
+        title: Of the chart.
+        label: Of the y axis.
+        histories: By run.
+        figure: Of an evaluation; None where it has none.
+        key: Of the drawing.
+    """
     lines = []
     styles = [*STYLES[: len(histories)], *["faint"] * max(0, len(histories) - len(STYLES))]
     for (name, history), style in zip(histories.items(), styles, strict=True):
-        points = [(int(r["round"]), float(v)) for r in history if (v := figure(r)) is not None]
+        points = [(r.round, v) for r in history if (v := figure(r)) is not None]
         if len(points) > 1:
             at = picked(len(points), MOST_POINTS)
             lines.append(Line(name, thinned([p[0] for p in points], at), thinned([p[1] for p in points], at), style))
@@ -88,36 +101,39 @@ def _best(values: Sequence[float], label: str) -> float:
     return max(values) if is_share(label.lower()) else min(values)
 
 
-def _pooled(histories: Mapping[str, Sequence[Record]]) -> list[Chart | None]:
-    key = "pooled_validation" if all("pooled_validation" in h[-1] for h in histories.values()) else "pooled"
-    shared = [m for m in next(iter(histories.values()))[-1].get(key, {}) if not is_side(m)]
+def _pooled(histories: Mapping[str, Sequence[Round]]) -> list[Chart | None]:
+    validated = all(h[-1].pooled_validation is not None for h in histories.values())
+
+    def of(record: Round) -> dict[str, float]:
+        return (record.pooled_validation if validated else record.pooled) or {}
+
+    def figure(measure: str) -> FigureOf:
+        return lambda record: of(record).get(measure)
+
+    shared = [m for m in of(next(iter(histories.values()))[-1]) if not is_side(m)]
     skipped = ("partial_auroc_30", "partial_auroc_50", "two_way_partial_auroc", "best_site_auroc", "std_site_auroc")
-
-    def of(measure: str) -> FigureOf:
-        return lambda record: record.get(key, {}).get(measure)
-
-    where = " of the validation rows" if key == "pooled_validation" else ""
+    where = " of the validation rows" if validated else ""
     return [
-        together(f"{titled(cased(m))}{where}", cased(m), histories, of(m), f"pooled-{m}")
+        together(f"{titled(cased(m))}{where}", cased(m), histories, figure(m), f"pooled-{m}")
         for m in shared
         if m not in skipped
     ]
 
 
-def _of_clients(histories: Mapping[str, Sequence[Record]], losses: bool) -> list[Chart | None]:
+def _of_clients(histories: Mapping[str, Sequence[Round]], losses: bool) -> list[Chart | None]:
     """Accuracies or, where all runs have the same one, losses."""
-    parts = {main_part_name(h[-1]) for h in histories.values()}
+    parts = {h[-1].main_part for h in histories.values()}
     if len(parts) > 1:
         return []
     (part,) = parts
     measures = [
         m
         for m in ("accuracy", *(["loss"] if losses else []))
-        if all(m in h[-1].get(part, {}) for h in histories.values())
+        if all(m in h[-1].main_measures for h in histories.values())
     ]
 
     def of(measure: str, statistic: str) -> FigureOf:
-        return lambda record: record.get(part, {}).get(measure, {}).get(statistic)
+        return lambda record: (record.measures(part) or {}).get(measure, {}).get(statistic)
 
     names = {"worst": "worst client", "mean": "mean over clients"}
     return [
@@ -142,14 +158,23 @@ FIGURES = {
 
 
 def write_comparison(runs: Mapping[str, StoredRun], path: Path) -> Path:
-    """Write the page of several runs to a file."""
+    """Write the page of several runs to a file.
+
+    Args:
+        runs: By name.
+        path: The HTML file.
+    """
     make_folder("html", path.parent)
     write_atomically(path, render(comparison_page(runs)).encode())
     return path
 
 
 def comparison_page(runs: Mapping[str, StoredRun]) -> Page:
-    """The page of several runs by name; the first is the one that the others are compared with."""
+    """The page of several runs.
+
+    Args:
+        runs: By name; the others are compared with the first.
+    """
     shown = {visible(name): run for name, run in runs.items()}
     first, *others = shown
     compared = side_by_side(shown)
@@ -209,7 +234,9 @@ def _cautions(
     rows: Mapping[str, RankingDifference | None],
     clients: Mapping[str, PairedClients | None],
 ) -> list[str]:
-    found = []
+    found = [
+        f"{name}: {visible(line)}; it is left out of this page." for name, run in runs.items() for line in run.damage
+    ]
     apart = differing_settings(runs)
     if apart and set(apart) <= set(SEED):
         found.append("These runs have the same settings but for the seed: what differs here is chance.")
@@ -220,7 +247,8 @@ def _cautions(
             f"There are {len(runs) - 1} comparisons, each with its own 95 % interval: one of many may seem decided by "
             "chance alone."
         )
-    unfinished = [n for n, run in runs.items() if run.summary.get("stopped") not in ("finished", "target", "patience")]
+    done = ("finished", "target", "patience")
+    unfinished = [n for n, run in runs.items() if run.finished is None or run.finished.stopped not in done]
     if unfinished:
         found.append(f"Not finished: {', '.join(unfinished)}.")
     if any(gap is not None for gap in clients.values()):
@@ -232,9 +260,9 @@ def _cautions(
 
 
 def _side_by_side(runs: Mapping[str, StoredRun], compared: SideBySide) -> Section:
-    heads, rows = ["run", "algorithm", "rounds"], [[n, visible(r.name), _number(r, "rounds")] for n, r in runs.items()]
+    heads, rows = ["run", "algorithm", "rounds"], [[n, visible(r.name), _cost(r, "rounds")] for n, r in runs.items()]
     columns: dict[str, list[str]] = {"AUROC, 95 % interval": [_auroc(run) for run in runs.values()]}
-    parts = {main_part_name(run.summary) for run in runs.values()}
+    parts = {run.finished.main_part for run in runs.values() if run.finished}
     sides = list(compared.sides.values())
     for key, name in ROW_FIGURES.items():
         if key != "auroc":
@@ -245,9 +273,9 @@ def _side_by_side(runs: Mapping[str, StoredRun], compared: SideBySide) -> Sectio
     if len({side.tuned for side in sides}) > 1:
         columns["step"] = ["chosen on validation rows" if side.tuned else "as set, not tuned" for side in sides]
     columns |= {
-        "exchanges": [_ledger(run, "exchanges") for run in runs.values()],
-        "sent to the server": [_ledger(run, "bytes_up") for run in runs.values()],
-        "seconds": [_number(run, "seconds") for run in runs.values()],
+        "exchanges": [_cost(run, "exchanges") for run in runs.values()],
+        "sent to the server": [_cost(run, "bytes_up") for run in runs.values()],
+        "seconds": [_cost(run, "seconds") for run in runs.values()],
     }
     for head, cells in columns.items():
         if any(cell != "–" for cell in cells):
@@ -261,9 +289,16 @@ def _side_by_side(runs: Mapping[str, StoredRun], compared: SideBySide) -> Sectio
     )
 
 
-def _number(run: StoredRun, key: str) -> str:
-    value = run.summary.get(key)
-    return "–" if not isinstance(value, int | float) else f"{value:,.0f}"
+def _cost(run: StoredRun, what: Literal["rounds", "exchanges", "bytes_up", "seconds"]) -> str:
+    summary = run.finished
+    if summary is None:
+        return "–"
+    return {
+        "rounds": f"{summary.rounds:,}",
+        "exchanges": f"{summary.ledger.exchanges:,}",
+        "bytes_up": amount(summary.ledger.bytes_up),
+        "seconds": f"{summary.seconds:,.0f}",
+    }[what]
 
 
 def _auroc(run: StoredRun) -> str:
@@ -271,22 +306,7 @@ def _auroc(run: StoredRun) -> str:
     if found is not None and found.choice.pooled.auroc is not None:
         own = found.choice.pooled.auroc
         return f"{own.value:.3f} ({own.low:.3f} to {own.high:.3f})"
-    key = "pooled" if "pooled" in run.summary else "pooled_validation"
-    value = _found(run, key, "auroc")
-    return short(value) if isinstance(value, int | float) else "–"
-
-
-def _found(run: StoredRun, *keys: str) -> Any:
-    """An entry of the summary below others; None where there is none."""
-    found: Any = run.summary
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
-
-
-def _ledger(run: StoredRun, key: str) -> str:
-    value = _found(run, "ledger", key)
-    return "–" if not isinstance(value, int) else amount(value) if key.startswith("bytes") else f"{value:,}"
+    return short(run.run_summary.main_pooled.get("auroc") if run.run_summary else None)
 
 
 def _rows(runs: Mapping[str, StoredRun], first: str, gaps: Mapping[str, RankingDifference]) -> Section | None:
@@ -326,7 +346,7 @@ def _sites(name: str, first: str, gap: RankingDifference) -> Chart:
     )
 
 
-def _ends(gap: Interval | None) -> tuple[Any, ...]:
+def _ends(gap: Interval | None) -> tuple[float | None, float | None, float | None]:
     return (None, None, None) if gap is None else (gap.value, gap.low, gap.high)
 
 
@@ -403,8 +423,8 @@ def _settings(runs: Mapping[str, StoredRun]) -> Section | None:
     return Section("settings", "Settings that differ", blocks)
 
 
-History = Sequence[Mapping[str, Any]]
-Curve = Callable[[Mapping[str, Any]], float]
+History = Sequence[Record]
+Curve = Callable[[Record], float]
 
 
 def write_demo_page(

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from fedsaddle.documents.summary import Figures
+from fedsaddle.documents.summary import Figures, PartName, RankedClient, RowCounts, SearchSummary, Spread, StoredFigure
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import FEW
-from fedsaddle.metrics.selection import is_side, main_part_name, pooled_part
+from fedsaddle.metrics.selection import is_side
 from fedsaddle.report.page.parts import Figure, Text
 from fedsaddle.report.sections.clients import clients_of, worst_first
-from fedsaddle.report.sections.decisions import chosen_figures, few_alarms
-from fedsaddle.report.sections.inputs import read_missing
-from fedsaddle.report.sections.ranking import two_classes
+from fedsaddle.report.sections.decisions import few_alarms
+from fedsaddle.report.sections.ranking import interval_of, outcome_of, two_classes
 from fedsaddle.report.sections.settings import cut_in_words, reason_in_words, ways_tried
 from fedsaddle.report.sections.subgroups import (
     gap_in_words,
-    groups_of,
     headline,
     least_found,
     worst_group,
@@ -44,130 +41,144 @@ AIMS = {
 
 @dataclass(frozen=True)
 class Front:
-    """Answers, figures and cautions."""
+    """The top of a page.
+
+    Args:
+        answers: To the questions of a reader.
+        figures: The main figures.
+        cautions: What to be careful about.
+    """
 
     answers: Sequence[Text]
     figures: Sequence[Figure] = ()
     cautions: Sequence[str] = ()
 
 
-def front_of_search(run: StoredRun) -> Front:
-    """The front page of a search on a table."""
+def front_of_search(run: StoredRun, summary: SearchSummary) -> Front:
+    """The front page of a search on a table.
+
+    Args:
+        run: The search.
+        summary: Its summary.
+    """
     answers = {
-        "What was asked": _asked(run),
-        "What was chosen, and why": _chosen(run),
-        "How good it is": _how_good(run),
-        "Better than plain averaging?": _against_fedavg(run),
-        "As a decision": _decisions(run),
+        "What was asked": _asked(run, summary),
+        "What was chosen, and why": _chosen(run, summary),
+        "How good it is": _how_good(summary),
+        "Better than plain averaging?": _against_fedavg(summary),
+        "As a decision": _decisions(run, summary),
         "For whom it is worst": for_whom_it_is_worst(run),
-        "At a site that was not trained on": at_new_sites(run.summary),
+        "At a site that was not trained on": at_new_sites(summary),
     }
-    return Front(answered(answers), _figures(run), cautions_of_search(run))
+    return Front(answered(answers), _figures(summary), cautions_of_search(run, summary))
 
 
 def answered(answers: Mapping[str, str]) -> list[Text]:
-    """The answers that there are, below their questions."""
+    """The answers that are not empty, below their questions.
+
+    Args:
+        answers: By question.
+    """
     return [Text(words, head=head) for head, words in answers.items() if words]
 
 
-def interval_text(figure: Any, *, sign: bool = False) -> str:
-    """An entry of a summary as "0.822 (95 % interval 0.639 to 0.924)"; empty without a value."""
-    found = interval_of(figure)
-    if found is not None:
-        return with_interval(found, 3, sign=sign)
-    value = figure.get("value") if isinstance(figure, dict) else None
-    return f"{value:{'+' if sign else ''}.3f}".replace("-", MINUS) if isinstance(value, float) else ""
+def interval_text(figure: StoredFigure | None, *, sign: bool = False) -> str:
+    """A figure of a summary as "0.822 (95 % interval 0.639 to 0.924)"; empty without one.
+
+    Args:
+        figure: Of the summary.
+        sign: Whether positive values have a plus sign.
+    """
+    if figure is None:
+        return ""
+    both = interval_of(figure)
+    if both is not None:
+        return with_interval(both, 3, sign=sign)
+    return f"{figure.value:{'+' if sign else ''}.3f}".replace("-", MINUS)
 
 
-def interval_of(figure: Any) -> Interval | None:
-    """An entry of a summary as an interval; None where it has none."""
-    if not isinstance(figure, dict):
-        return None
-    value, ends = figure.get("value"), figure.get("interval")
-    if not isinstance(value, float) or not isinstance(ends, list) or len(ends) != 2:
-        return None
-    return Interval(value, *map(float, ends))
-
-
-def _asked(run: StoredRun) -> str:
-    asked, rows = run.search, run.summary.get("rows", {})
-    total = sum(part.get("rows", 0) for part in rows.values())
-    positives = sum(part.get("positives", 0) for part in rows.values())
-    outcome = f"{visible(asked.get('label', 'label'))} = {visible(run.summary.get('positive', 'positive'))}"
+def _asked(run: StoredRun, summary: SearchSummary) -> str:
+    total = sum(part.rows for part in summary.rows.values())
+    positives = sum(part.positives for part in summary.rows.values())
     sites = max(_sites(run), len(run.client_names), 0 if run.test is None else len(run.test.names))
     where = f" at {sites} sites" if sites else ""
-    aim = AIMS.get(str(run.summary.get("aim")), visible(run.summary.get("aim", "")))
+    aim = AIMS.get(summary.aim, visible(summary.aim))
     return (
-        f"The question was which rows have {outcome}, learnt from {total:,} rows{where} of which {positives:,} have it "
-        f"({100 * positives / max(total, 1):.1f} of 100). What counted is {aim}."
+        f"The question was which rows have {outcome_of(run)}, learnt from {total:,} rows{where} of which "
+        f"{positives:,} have it ({100 * positives / max(total, 1):.1f} of 100). What counted is {aim}."
     )
 
 
-def _chosen(run: StoredRun) -> str:
+def _chosen(run: StoredRun, summary: SearchSummary) -> str:
     tried = len(ways_tried(run))
     among = f" among {tried} ways to train" if tried else ""
-    return f"Chosen{among}: {visible(run.summary['choice'])}{reason_in_words(run)}."
+    return f"Chosen{among}: {visible(summary.choice)}{reason_in_words(summary)}."
 
 
-def _how_good(run: StoredRun) -> str:
-    ours, rows = run.summary.get("pooled", {}).get("choice", {}), run.summary.get("rows", {}).get("test", {})
-    area = ours.get("auroc")
-    if not isinstance(area, dict) or "value" not in area:
+def _test_rows(summary: SearchSummary) -> RowCounts:
+    return summary.rows.get("test", RowCounts(rows=0, positives=0))
+
+
+def _how_good(summary: SearchSummary) -> str:
+    ours, rows = summary.pooled.choice, _test_rows(summary)
+    if ours.auroc is None:
         return ""
     words = (
-        f"On {rows.get('rows', 0):,} test rows ({rows.get('positives', 0):,} positive), held out and looked at once, a "
-        f"row with the outcome is ranked above one without it in {100 * area['value']:.0f} of 100 pairs: AUROC "
-        f"{interval_text(area)}."
+        f"On {rows.rows:,} test rows ({rows.positives:,} positive), held out and looked at once, a "
+        f"row with the outcome is ranked above one without it in {100 * ours.auroc.value:.0f} of 100 pairs: AUROC "
+        f"{interval_text(ours.auroc)}."
     )
-    within = interval_text(ours.get("within_site_auroc"))
+    within = interval_text(ours.within_site_auroc)
     return f"{words} Among rows of the same site it is {within}." if within else words
 
 
-def _against_fedavg(run: StoredRun) -> str:
-    if run.summary.get("choice") == "FedAvg":
+def _against_fedavg(summary: SearchSummary) -> str:
+    if summary.choice == "FedAvg":
         return ""
-    gaps = run.summary.get("pooled", {}).get("difference", {})
-    pooled, within = (interval_text(gaps.get(key), sign=True) for key in ("auroc", "within_site_auroc"))
+    gaps = summary.pooled.difference
+    pooled, within = (interval_text(gap, sign=True) for gap in (gaps.auroc, gaps.within_site_auroc))
     if not pooled:
         return ""
     inside = f", within sites {within}" if within else ""
     return (
         f"Against FedAvg, tuned alike, the difference of the AUROC is {pooled} on all sites' rows together{inside}: "
-        f"{against_fedavg(Figures.model_validate(gaps))}."
+        f"{against_fedavg(gaps)}."
     )
 
 
-def at_new_sites(summary: Mapping[str, Any]) -> str:
-    """What `--leave-one-site-out` found for the chosen model; empty where it was not asked for."""
-    found: Mapping[str, Any] = summary.get("leave_one_site_out") or {}
-    own = found.get(str(summary.get("choice")))
-    if not isinstance(own, dict) or not interval_text(own.get("auroc")):
+def at_new_sites(summary: SearchSummary) -> str:
+    """The result of `--leave-one-site-out` for the chosen model; empty without it.
+
+    Args:
+        summary: Of the search.
+    """
+    left_out = summary.leave_one_site_out
+    own = left_out.models.get(summary.choice) if left_out else None
+    if left_out is None or own is None or own.auroc is None:
         return ""
-    within = interval_text(own.get("within_site_auroc"))
+    within = interval_text(own.within_site_auroc)
     inside = f", among rows of the same site {within}" if within else ""
-    clients = [c for c in own.get("clients", ()) if isinstance(c, dict) and interval_of(c.get("auroc")) is not None]
-    worst = min(clients, key=lambda c: c["auroc"]["value"], default=None)
-    lowest = (
-        f" The lowest is {visible(worst['name'])} with {interval_text(worst['auroc'])}."
-        if worst and clients[1:]
-        else ""
-    )
-    gaps = found.get("difference", {})
-    gap = interval_text(gaps.get("auroc"), sign=True) if isinstance(gaps, dict) else ""
-    against = (
-        f" Against FedAvg the difference is {gap} on all rows together: {against_fedavg(Figures.model_validate(gaps))}."
-        if gap
-        else ""
-    )
+    gaps = left_out.difference or Figures()
+    gap = interval_text(gaps.auroc, sign=True)
+    against = f" Against FedAvg the difference is {gap} on all rows together: {against_fedavg(gaps)}." if gap else ""
     return (
         "The same way to train was repeated without each site in turn, and tested on the site that was left out: AUROC "
-        f"{interval_text(own['auroc'])} on all rows together{inside}.{lowest}{against}"
+        f"{interval_text(own.auroc)} on all rows together{inside}.{_lowest(own.clients)}{against}"
     )
 
 
-def _decisions(run: StoredRun) -> str:
+def _lowest(clients: Sequence[RankedClient]) -> str:
+    """The site with the lowest AUROC, where several have one."""
+    ranked = [(own.value, client) for client in clients if (own := interval_of(client.auroc)) is not None]
+    if len(ranked) < 2:
+        return ""
+    worst = min(ranked, key=lambda pair: pair[0])[1]
+    return f" The lowest is {visible(worst.name)} with {interval_text(worst.auroc)}."
+
+
+def _decisions(run: StoredRun, summary: SearchSummary) -> str:
     found = two_classes(run)
-    at = None if found is None else chosen_figures(found)
+    at = None if found is None else found.at_threshold
     if found is None or at is None or at.sensitivity is None or at.alarms is None:
         return ""
     right = at.positive_predictive_value
@@ -176,7 +187,7 @@ def _decisions(run: StoredRun) -> str:
         alarms = f" {few_alarms(at)}."
     return (
         f"If rows with a probability of at least {percent(at.threshold, 1)} are called positive, a threshold that "
-        f"{visible(run.summary.get('threshold', {}).get('reason', ''))}, {_of_100(at.alarms)} of 100 rows raise an "
+        f"{visible(summary.threshold.reason)}, {_of_100(at.alarms)} of 100 rows raise an "
         f"alarm, and of 100 rows with the outcome {_of_100(at.sensitivity)} are found.{alarms}"
     )
 
@@ -210,66 +221,62 @@ def for_whom_it_is_worst(run: StoredRun) -> str:
     return " ".join(filter(None, words))
 
 
-def _figures(run: StoredRun) -> list[Figure]:
-    ours = run.summary.get("pooled", {}).get("choice", {})
-    names = {
-        "auroc": "AUROC, all rows",
-        "within_site_auroc": "AUROC within sites",
-        "average_precision": "Average precision",
+def _figures(summary: SearchSummary) -> list[Figure]:
+    ours = summary.pooled.choice
+    named = {
+        "AUROC, all rows": ours.auroc,
+        "AUROC within sites": ours.within_site_auroc,
+        "Average precision": ours.average_precision,
     }
-    found = []
-    for key, name in names.items():
-        figure = ours.get(key)
-        if isinstance(figure, dict) and isinstance(figure.get("value"), float):
-            ends: list[float] = figure.get("interval") or []
-            detail = f"95 % interval {ends[0]:.2f} to {ends[1]:.2f}" if len(ends) == 2 else ""
-            found.append(Figure(name, f"{figure['value']:.3f}", detail))
-    brier = run.summary.get("probabilities", {}).get("brier_score")
-    if isinstance(brier, float):
-        rows = run.summary.get("rows", {}).get("test", {})
-        share = rows.get("positives", 0) / max(rows.get("rows", 0), 1)
-        found.append(
-            Figure(
-                "Brier score",
-                f"{brier:.3f}",
-                f"lower is better; the base rate for everybody has {share * (1 - share):.3f}",
-            )
-        )
-    return found
+    figures = []
+    for name, figure in named.items():
+        if figure is not None:
+            own = interval_of(figure)
+            detail = "" if own is None else f"95 % interval {own.low:.2f} to {own.high:.2f}"
+            figures.append(Figure(name, f"{figure.value:.3f}", detail))
+    brier = summary.probabilities.brier_score
+    if brier is not None:
+        rows = _test_rows(summary)
+        share = rows.positives / max(rows.rows, 1)
+        detail = f"lower is better; the base rate for everybody has {share * (1 - share):.3f}"
+        figures.append(Figure("Brier score", f"{brier:.3f}", detail))
+    return figures
 
 
-def cautions_of_search(run: StoredRun) -> list[str]:
-    """What to be careful about: few positives, wide intervals, missing cells, sites that differ."""
-    summary = run.summary
-    found = [words] if (words := cut_in_words(summary)) else []
-    positives = summary.get("rows", {}).get("test", {}).get("positives")
-    if isinstance(positives, int) and positives < FEW_POSITIVES:
-        found.append(
+def cautions_of_search(run: StoredRun, summary: SearchSummary) -> list[str]:
+    """What to be careful about: few positives, wide intervals, missing cells, sites that differ.
+
+    Args:
+        run: The search.
+        summary: Its summary.
+    """
+    cautions = [words] if (words := cut_in_words(summary)) else []
+    if "test" in summary.rows and (positives := summary.rows["test"].positives) < FEW_POSITIVES:
+        cautions.append(
             f"There are only {positives} positive test rows: look at the intervals rather than at the figures, and "
             "collect more before anybody decides by this."
         )
-    area = summary.get("pooled", {}).get("choice", {}).get("auroc", {})
-    ends = area.get("interval") if isinstance(area, dict) else None
-    if ends and ends[1] - ends[0] > WIDE:
-        found.append(f"The AUROC may be anything from {ends[0]:.2f} to {ends[1]:.2f}.")
-    unranked, sites = _sites_without_figure(run)
+    area = interval_of(summary.pooled.choice.auroc)
+    if area is not None and area.high - area.low > WIDE:
+        cautions.append(f"The AUROC may be anything from {area.low:.2f} to {area.high:.2f}.")
+    unranked, sites = _sites_without_figure(run, summary)
     if unranked and sites:
         have = ("has", "its own", "there") if unranked == 1 else ("have", "their own", "at each of them")
         which = f"{unranked} of {sites}" if unranked < sites else f"All {sites}"
-        found.append(
+        cautions.append(
             f"{which} sites {have[0]} too few test rows of a class for a figure of {have[1]}: how good the model is "
             f"{have[2]} is not known."
         )
     few = _groups_without_figure(run)
     if few:
-        found.append(f"Too few test rows of a class to say how well the model ranks these groups: {_some(few)}.")
-    much = [c for c, entry in read_missing(run).items() if entry["share"] >= MUCH_MISSING]
+        cautions.append(f"Too few test rows of a class to say how well the model ranks these groups: {_some(few)}.")
+    much = [column for column, missing in summary.missing.items() if missing.share >= MUCH_MISSING]
     if much:
         where = "one column" if len(much) == 1 else f"{len(much)} columns"
-        found.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {_some(much)}.")
-    found += [visible(line)[:1].upper() + visible(line)[1:] + "." for line in summary.get("cautions", ())]
-    found.append("The model was tested on rows of the same sites and time. Elsewhere and later it may do worse.")
-    return found
+        cautions.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {_some(much)}.")
+    cautions += [f"{titled(visible(line))}." for line in summary.cautions]
+    cautions.append("The model was tested on rows of the same sites and time. Elsewhere and later it may do worse.")
+    return cautions
 
 
 def _some(names: Sequence[str], most: int = 5) -> str:
@@ -278,23 +285,22 @@ def _some(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(visible(name) for name in names[:most]) + rest
 
 
-def _sites_without_figure(run: StoredRun) -> tuple[int, int]:
+def _sites_without_figure(run: StoredRun, summary: SearchSummary) -> tuple[int, int]:
     """How many sites have no AUROC of their own, and of how many."""
-    found, roc = two_classes(run), run.summary.get("roc", {})
+    found = two_classes(run)
     if found is not None and len(found.choice.sites) > 1:
         return sum(site.auroc is None for site in found.choice.sites), len(found.choice.sites)
-    return roc.get("single_class_clients", 0) + roc.get("few_clients", 0), _sites(run)
+    return (summary.roc.single_class_clients + summary.roc.few_clients if summary.roc else 0), _sites(run)
 
 
 def _groups_without_figure(run: StoredRun) -> list[str]:
     found = two_classes(run)
-    columns = {} if found is None else groups_of(found)
+    columns = {} if found is None else found.groups
     return [f"{visible(column)} {g.name}" for column, own in columns.items() for g in own.groups if g.few]
 
 
 def _sites(run: StoredRun) -> int:
-    first: dict[str, Any] = next(iter(run.roc.get("models", {}).values()), {})
-    return len(first.get("clients", ()))
+    return len(next(iter(run.roc.models.values())).clients) if run.roc else 0
 
 
 FEW_ROWS = 30  # of the worst client: below, its figure is uncertain
@@ -323,26 +329,23 @@ def _ranks_only(run: StoredRun) -> bool:
 def _asked_of_clients(run: StoredRun) -> str:
     problem = run.setting("problem", "name")
     about = f" on the problem {visible(problem)}" if problem else ""
-    data = run.split.get("data") or run.setting("data", "name")
-    rows = f" with {visible(data)}" if data else ""
-    clients = run.split.get("clients") or len(run.summary.get("sites", ())) or None
-    where = f" at {clients:,} {'real sites' if run.is_deployed else 'clients'}" if isinstance(clients, int) else ""
-    rounds = run.summary.get("rounds", run.history[-1]["round"] if run.history else 0)
-    kept = run.summary.get("selected_round")
-    chosen = f"; the model of round {kept} was kept, by {visible(run.summary.get('select', ''))}" if kept else ""
+    rows = f" with {visible(run.data_name)}" if run.data_name else ""
+    clients = run.split.clients if run.split else len(run.site_names)
+    where = f" at {clients:,} {'real sites' if run.is_deployed else 'clients'}" if clients else ""
+    rounds = run.finished.rounds if run.finished else run.history[-1].round if run.history else 0
+    summary, chosen = run.run_summary, ""
+    if summary is not None and summary.selected_round:
+        chosen = f"; the model of round {summary.selected_round} was kept, by {visible(summary.select or '')}"
     return f"{visible(run.name)} was run{about}{rows}{where} for {rounds:,} rounds{chosen}."
 
 
-def measured(run: StoredRun) -> tuple[str, str, dict[str, Any]] | None:
-    """The part, the measure and its statistics that count; None where no evaluation can be read."""
-    for source in (run.summary, run.history[-1] if run.history else {}):
-        part = main_part_name(source)
-        found = source.get(part)
-        if isinstance(found, dict) and found:
-            measure = "accuracy" if "accuracy" in found else next(iter(found))
-            if isinstance(found[measure], dict):
-                return part, measure, found[measure]
-    return None
+def measured(run: StoredRun) -> tuple[PartName, str, Spread] | None:
+    """The part, the measure and its statistics that count; None without an evaluation."""
+    if run.evaluation is None or not run.evaluation.main_measures:
+        return None
+    measures = run.evaluation.main_measures
+    measure = "accuracy" if "accuracy" in measures else next(iter(measures))
+    return run.evaluation.main_part, measure, measures[measure]
 
 
 def _how_good_for_clients(run: StoredRun) -> str:
@@ -368,14 +371,10 @@ def worst_client(run: StoredRun) -> tuple[str, float, int | None] | None:
     if found is None:
         return None
     part, measure, _ = found
-    try:
-        there = worst_first(clients_of(run, part), measure)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        return None
+    there = worst_first(clients_of(run, part), measure)
     if not there:
         return None
-    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes")) or []
-    names, worst = run.client_names, there[0]
+    sizes, names, worst = run.sizes(part), run.client_names, there[0]
     at = names.index(worst.name) if worst.name in names else len(sizes)
     rows = worst.rows if worst.rows is not None else sizes[at] if at < len(sizes) else None
     return worst.name, float(worst.figures[measure] or 0.0), rows
@@ -401,11 +400,10 @@ def _ranked(run: StoredRun) -> str:
         return (
             f"{text} Against FedAvg on the same rows, not tuned, the difference is {with_interval(gap, 3, sign=True)}."
         )
-    pooled = _pooled(run)
-    scores = run.summary.get("scores") or {}
-    missing = [visible(name) for name in scores.get("without_counts") or ()]
+    pooled, scores = run.pooled, run.run_summary.scores if run.run_summary else None
+    missing = [visible(name) for name in scores.without_counts] if scores else []
     over = "Over the rows of all sites" + (f" but {', '.join(missing)}" if missing else "")
-    known = (scores.get("pooled") or {}).get("auroc_bounds")  # as in the section with the details
+    known = scores.pooled.auroc_bounds if scores else None  # as in the section with the details
     if "auroc_low" in pooled:
         low, high = known or (pooled["auroc_low"], pooled["auroc_high"])
         return f"{over}, the AUROC lies in the range {bounds(low, high)} (bounds: sites merge small counts)."
@@ -421,21 +419,15 @@ def _ranked(run: StoredRun) -> str:
 def _measures(run: StoredRun) -> str:
     """Measures of a min-max run."""
     ranking = ("auroc", "partial", "two_way", "average_precision", "worst_site", "best_site", "std_site")
-    own = {k: v for k, v in _pooled(run).items() if not k.startswith(ranking) and not is_side(k)}
-    texts = [f"{visible(k).replace('_', ' ')} {v:.4g}" for k, v in own.items() if isinstance(v, float)]
+    own = {k: v for k, v in run.pooled.items() if not k.startswith(ranking) and not is_side(k)}
+    texts = [f"{visible(k).replace('_', ' ')} {v:.4g}" for k, v in own.items()]
     return f"At the end: {', '.join(texts)}." if texts else ""
 
 
-def _pooled(run: StoredRun) -> dict[str, Any]:
-    found = pooled_part(run.summary) or (pooled_part(run.history[-1]) if run.history else {})
-    return found if isinstance(found, dict) else {}
-
-
 def _ended(run: StoredRun) -> str:
-    how = run.summary.get("stopped")
-    if how in (None, "finished"):
-        return "" if how else "The run has not finished, or its summary is lost."
-    return f"{visible(how)[:1].upper()}{visible(how)[1:]}."
+    if run.summary is None:
+        return "The run has not finished, or its summary is lost."
+    return "" if run.summary.stopped == "finished" else f"{titled(run.summary.stopped)}."
 
 
 def _figures_of_clients(run: StoredRun) -> list[Figure]:
@@ -444,18 +436,14 @@ def _figures_of_clients(run: StoredRun) -> list[Figure]:
         return []
     part, measure, spread = found
     names = {"worst": "worst client", "bottom10": "worst tenth of clients", "mean": "mean client", "std": "spread"}
-    return [
-        Figure(f"{visible(measure)}, {name}", f"{spread[key]:.3f}", PARTS[part])
-        for key, name in names.items()
-        if isinstance(spread.get(key), float)
-    ]
+    return [Figure(f"{visible(measure)}, {name}", f"{spread[key]:.3f}", PARTS[part]) for key, name in names.items()]
 
 
 def _cautions(run: StoredRun, ranks: bool) -> list[str]:
     found, measured_on = [], measured(run)
     if measured_on is not None and measured_on[0] == "train":
         found.append("The figures are of rows that the model was trained on: on new rows it will do worse.")
-    if run.summary.get("tuned") is False:
+    if run.run_summary is not None and run.run_summary.tuned is False:
         found.append(
             f"{visible(run.name)} is not tuned: its step is that of its config, and part of a difference to other "
             "methods may be that. Without --algorithm, `fedsaddle run` chooses steps on validation rows."
@@ -471,5 +459,5 @@ def _cautions(run: StoredRun, ranks: bool) -> list[str]:
             "The figures come from what may leave the sites: means, and counts of scores. Their bounds say how far the "
             "counts leave them open; they are no confidence intervals."
         )
-    notes = run.summary.get("cautions", ())
+    notes = run.finished.cautions if run.finished else ()
     return [*(f"{titled(visible(line))}." for line in notes), *found]

@@ -8,22 +8,22 @@ whatever a run minimised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from fedsaddle.array_types import Floats
+from fedsaddle.documents.summary import Measures, PartName, Settings
 from fedsaddle.metrics.calibration import calibration_figures
 from fedsaddle.metrics.intervals import GroupedRows, Interval, means, t_interval
 from fedsaddle.metrics.ranking import RankingDifference, difference, rank
-from fedsaddle.metrics.selection import main_part_name, pooled_part, spread
+from fedsaddle.metrics.selection import spread
 from fedsaddle.report.predictions import CHOICE
 from fedsaddle.report.sections.clients import clients_of
 from fedsaddle.report.sections.ranking import two_classes
-from fedsaddle.report.stored_run import DAMAGED, HeldOut, StoredRun
+from fedsaddle.report.stored_run import HeldOut, StoredRun
 from fedsaddle.report.words import is_share
 
 LEAST_ROWS = 5  # of a client that can be called the worst
@@ -39,16 +39,28 @@ PENALTIES = ("l2", "l2_biases", "from_base_rate", "clip", "trimmed", "hardest") 
 
 @dataclass(frozen=True)
 class Side:
-    """The figures of one run beside those of others."""
+    """The figures of one run beside those of others.
 
-    rows: Mapping[str, float]  # keys of `ROW_FIGURES`
-    clients: Mapping[str, float | None]  # statistics of the measure that all have; None where it says nothing
-    tuned: bool  # whether its step was chosen on validation rows
+    Args:
+        rows: Keys of `ROW_FIGURES`.
+        clients: Statistics of the measure that all runs have; None where clients have too few rows.
+        tuned: Whether its step was chosen on validation rows.
+    """
+
+    rows: Mapping[str, float]
+    clients: Mapping[str, float | None]
+    tuned: bool
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Runs by name, the measure of clients that can be compared (None: there is none), and notes for the reader."""
+    """Several runs side by side.
+
+    Args:
+        sides: By the name of the run.
+        measure: Of clients, that can be compared; None if there is none.
+        notes: For the reader.
+    """
 
     sides: Mapping[str, Side]
     measure: str | None
@@ -56,26 +68,25 @@ class SideBySide:
 
 
 def side_by_side(runs: Mapping[str, StoredRun]) -> SideBySide:
-    """What can be compared of these runs; what a damaged summary lacks is left out."""
+    """What can be compared of these runs.
+
+    Args:
+        runs: By name.
+    """
     measure, notes, changed = shared_measure(runs), [], False
     every = list(runs.values())
     if measure is None and all("loss" in _main(run) for run in every):
         notes.append("losses are not compared: the runs have different problems or losses")
     sides = {}
     for name, run in runs.items():
-        clients: Mapping[str, float | None] = {}
-        rows: Mapping[str, float] = {}
-        with suppress(*DAMAGED):
-            rows = row_figures(run)
-        with suppress(*DAMAGED):
-            clients = {} if measure is None else client_figures(run, measure)
-        sides[name] = Side(rows, clients, run.is_search)
+        clients = {} if measure is None else client_figures(run, measure)
+        sides[name] = Side(row_figures(run), clients, run.is_search)
         changed |= measure is not None and bool(clients) and clients.get("worst") != _main(run)[measure].get("worst")
     if changed:
         notes.append(f"worst: of clients with at least {LEAST_ROWS} rows")
     if len({side.tuned for side in sides.values()}) > 1:
         notes.append(UNTUNED)
-    elif len(runs) > 1 and all(run.summary.get("tuned") is False for run in every):
+    elif len(runs) > 1 and all(run.run_summary is not None and run.run_summary.tuned is False for run in every):
         notes.append("no run is tuned: each has the step of its config, and part of a difference may be that")
     return SideBySide(sides, measure, tuple(notes))
 
@@ -95,24 +106,27 @@ def shared_measure(runs: Mapping[str, StoredRun]) -> str | None:
 
 def same_loss(runs: Mapping[str, StoredRun]) -> bool:
     """Whether all runs measured the same loss of the same problem; a single run did."""
-    sources: tuple[Callable[[StoredRun], Any], ...] = (lambda run: run.summary.get("problem"), _problem_of_config)
+    sources: tuple[Callable[[StoredRun], JsonValue], ...] = (_problem_of_summary, _problem_of_config)
     for source in sources:
-        found = [source(run) for run in runs.values()]
-        if all(own is not None for own in found):
-            return all(own == found[0] for own in found)
+        problems = [source(run) for run in runs.values()]
+        if all(own is not None for own in problems):
+            return all(own == problems[0] for own in problems)
     return len(runs) < 2
 
 
-def _problem_of_config(run: StoredRun) -> dict[str, Any] | None:
-    """The [problem] of a run's config, without penalties; of a study that of its choice."""
+def _problem_of_summary(run: StoredRun) -> str | None:
+    return (run.finished.problem if run.finished else "") or None
+
+
+def _problem_of_config(run: StoredRun) -> Settings | None:
+    """The [problem] of a run's config, without penalties; of a search that of its choice."""
     trial = run.config.get("trial")
-    found = (trial if isinstance(trial, dict) else run.config).get("problem")
-    return {k: v for k, v in found.items() if k not in PENALTIES} if isinstance(found, dict) else None
+    problem = (trial if isinstance(trial, dict) else run.config).get("problem")
+    return {k: v for k, v in problem.items() if k not in PENALTIES} if isinstance(problem, dict) else None
 
 
-def _main(run: StoredRun) -> Mapping[str, Any]:
-    found = run.summary.get(main_part_name(run.summary))
-    return found if isinstance(found, dict) else {}
+def _main(run: StoredRun) -> Measures:
+    return run.finished.main_measures if run.finished else {}
 
 
 def row_figures(run: StoredRun) -> dict[str, float]:
@@ -125,17 +139,14 @@ def row_figures(run: StoredRun) -> dict[str, float]:
         figures = {key: own.value for key, own in zip(ROW_FIGURES, known, strict=False) if own is not None}
         p = found.probabilities()
         return figures if p is None else figures | calibration_figures(p, found.labels)
-    for key in ROW_FIGURES:
-        value = pooled_part(run.summary).get(key)
-        if isinstance(value, int | float):
-            figures[key] = float(value)
-    return figures
+    measured = run.run_summary.main_pooled if run.run_summary else {}
+    return {key: measured[key] for key in ROW_FIGURES if key in measured}
 
 
 def client_figures(run: StoredRun, measure: str) -> dict[str, float | None]:
     """Statistics over the clients; the worst one and the worst tenth are of clients with at least five rows."""
-    part = main_part_name(run.summary)
-    found: dict[str, float | None] = {key: float(value) for key, value in _main(run)[measure].items()}
+    part = run.finished.main_part if run.finished else "train"
+    found: dict[str, float | None] = dict(_main(run)[measure])
     listed = [c for c in clients_of(run, part) if c.rows is not None and c.figures.get(measure) is not None]
     if listed:
         enough = [c for c in listed if c.rows is not None and c.rows >= LEAST_ROWS]
@@ -144,10 +155,8 @@ def client_figures(run: StoredRun, measure: str) -> dict[str, float | None]:
             own = spread(values, [1] * len(enough), higher_is_better=is_share(measure)) if enough else {}
             found |= {key: own.get(key) for key in ("worst", "bottom10")}
         return found
-    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes"))
-    if part == "test" and run.test is not None:
-        sizes = np.diff(run.test.offsets).tolist()
-    if isinstance(sizes, list) and any(isinstance(size, int) and 0 < size < LEAST_ROWS for size in sizes):
+    sizes = np.diff(run.test.offsets).tolist() if part == "test" and run.test is not None else run.sizes(part)
+    if any(0 < size < LEAST_ROWS for size in sizes):
         found["worst"] = None
     return found
 
@@ -157,14 +166,11 @@ def difference_on_rows(ours: StoredRun, theirs: StoredRun) -> RankingDifference 
     a, b = ours.test, theirs.test
     if a is None or b is None:
         return None
-    try:
-        scores = _aligned(a, b, ours, theirs)
-        if scores is None:
-            return None
-        both = (rank(s, a.labels, a.offsets, a.names, units=a.units) for s in (a.scores[CHOICE], scores))
-        return difference(*both)
-    except DAMAGED:
+    scores = _aligned(a, b, ours, theirs)
+    if scores is None:
         return None
+    both = (rank(s, a.labels, a.offsets, a.names, units=a.units) for s in (a.scores[CHOICE], scores))
+    return difference(*both)
 
 
 def probabilities_on_rows(ours: StoredRun, theirs: StoredRun) -> dict[str, Interval]:
@@ -215,10 +221,18 @@ def _same_data(ours: StoredRun, theirs: StoredRun) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class PairedClients:
-    """A measure of the same clients in two runs. `mean` is over clients, with a t-interval of 95 %."""
+    """A measure of the same clients in two runs. `mean` is over clients, with a t-interval of 95 %.
+
+    Args:
+        measure: Such as "accuracy".
+        part: The rows it was measured on.
+        names: Of the clients.
+        ours: (clients,), of the first run.
+        theirs: (clients,), of the other run.
+    """
 
     measure: str
-    part: str
+    part: PartName
     names: tuple[str, ...]
     ours: Floats
     theirs: Floats
@@ -253,21 +267,18 @@ def difference_of_clients(ours: StoredRun, theirs: StoredRun) -> PairedClients |
 
     None where clients or their numbers of rows differ, or where the losses are not the same.
     """
-    try:
-        part = main_part_name(ours.summary)
-        if part != main_part_name(theirs.summary):
-            return None
-        a, b = clients_of(ours, part), clients_of(theirs, part)
-        if not a or [(c.name, c.rows) for c in a] != [(c.name, c.rows) for c in b]:
-            return None
-        losses = ["loss"] if same_loss({"ours": ours, "theirs": theirs}) else []
-        shared = [m for m in ("accuracy", *losses) if all(c.figures.get(m) is not None for c in (*a, *b))]
-        if not shared:
-            return None
-        both = [np.array([float(c.figures[shared[0]] or 0.0) for c in side]) for side in (a, b)]
-        return PairedClients(shared[0], part, tuple(c.name for c in a), both[0], both[1])
-    except DAMAGED:
+    if ours.finished is None or theirs.finished is None or ours.finished.main_part != theirs.finished.main_part:
         return None
+    part = ours.finished.main_part
+    a, b = clients_of(ours, part), clients_of(theirs, part)
+    if not a or [(c.name, c.rows) for c in a] != [(c.name, c.rows) for c in b]:
+        return None
+    losses = ["loss"] if same_loss({"ours": ours, "theirs": theirs}) else []
+    shared = [m for m in ("accuracy", *losses) if all(c.figures.get(m) is not None for c in (*a, *b))]
+    if not shared:
+        return None
+    both = [np.array([float(c.figures[shared[0]] or 0.0) for c in side]) for side in (a, b)]
+    return PairedClients(shared[0], part, tuple(c.name for c in a), both[0], both[1])
 
 
 def differing_settings(runs: Mapping[str, StoredRun]) -> dict[str, list[str]]:
@@ -278,7 +289,7 @@ def differing_settings(runs: Mapping[str, StoredRun]) -> dict[str, list[str]]:
     return {key: own for key, own in values.items() if len(set(own)) > 1}
 
 
-def _flat(config: Any, head: str = "") -> Iterator[tuple[str, str]]:
+def _flat(config: JsonValue, head: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(config, dict) and config:
         for key, value in config.items():
             yield from _flat(value, f"{head}.{key}" if head else str(key))

@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,8 +16,9 @@ from torch import Tensor
 from fedsaddle.array_types import Floats
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadInput
-from fedsaddle.files import make_folder, write_atomically, write_json
+from fedsaddle.files import Record, make_folder, write_atomically, write_json
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import (
     FEW,
@@ -46,7 +46,7 @@ UNITS = {
     "seconds": "seconds in rounds",
 }
 COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#3c887e", "#7b5ea7", "#6b6b6b", "#2f4858", "#a26769")
-History = Sequence[Mapping[str, Any]]
+History = Sequence[Record]
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -257,16 +257,23 @@ def auroc_text(ranked: RankingFigures) -> str:
     return str(ranked.auroc) if ranked.why_not is None else ranked.why_not
 
 
-def write(rankings: Rankings, part: str, out: Path) -> dict[str, Any]:
-    """Write roc.csv and roc.json to `out`, and return the entry for the run's summary."""
-    write_atomically(out / "roc.csv", _csv(rankings).encode())
+def write(rankings: Rankings, part: str, out: Path) -> Record:
+    """Write roc.csv and roc.json, and return the entry for the run's summary.
+
+    Args:
+        rankings: By the model's name.
+        part: "test" or "training".
+        out: The run's folder.
+    """
+    files = RunFiles(out)
+    write_atomically(files.roc_table, _csv(rankings).encode())
     gap = _difference(rankings)
-    content: dict[str, Any] = {
+    content: Record = {
         "part": part,
         "models": {name: {**r.to_dict(), "curve": _points(r.curve())} for name, r in rankings.items()},
         "difference": None if gap is None else gap.to_dict(),
     }
-    write_json(out / "roc.json", content)
+    write_json(files.roc, content)
     brief = {}
     for name, ranked in content["models"].items():
         kept = {key: ranked["pooled"][key] for key in COLUMNS.values()}
@@ -320,12 +327,12 @@ def _draw_bands(axes: Axes, ranking: Ranking) -> None:
     """The middle of the sites' curves, and the 95 % band of the pooled one."""
     ranked = sum(site.auroc is not None for site in ranking.clients)
 
-    def fill(band: Band | None, text: str, **style: Any) -> None:
+    def fill(band: Band | None, text: str, colour: str, alpha: float) -> None:
         if band is not None:
-            axes.fill_between(band.fpr, band.low, band.high, lw=0, label=text, **style)
+            axes.fill_between(band.fpr, band.low, band.high, lw=0, label=text, color=colour, alpha=alpha)
 
-    fill(client_band(ranking), f"middle 80 % of {ranked} sites", color=COLOURS[5], alpha=0.22)
-    fill(pooled_band(ranking), "pooled, 95 % at each rate", color=COLOURS[0], alpha=0.3)
+    fill(client_band(ranking), f"middle 80 % of {ranked} sites", COLOURS[5], 0.22)
+    fill(pooled_band(ranking), "pooled, 95 % at each rate", COLOURS[0], 0.3)
 
 
 def _draw_dots(axes: Axes, ranking: Ranking) -> None:

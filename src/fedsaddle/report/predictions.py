@@ -7,7 +7,6 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,11 @@ from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import GROUP
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.files import write_atomically
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.text import safe_cell
 
-PREDICTIONS = "predictions.csv"
 CHOICE, FEDAVG = "choice", "FedAvg"
 HEADS = {CHOICE: "", FEDAVG: "fedavg_"}  # begin the columns of each model
 TEST, VALIDATION = "test", "validation"
@@ -29,19 +28,34 @@ FAR = 1 << 53  # numbers of patients are below
 
 @dataclass(frozen=True, eq=False)
 class ScoredPart:
-    """The held-out rows of one part, site by site, with the scores of each model."""
+    """The held-out rows of one part, site by site, with the scores of each model.
 
-    name: str  # "test" or "validation"
+    Args:
+        name: "test" or "validation".
+        rows: Features and labels.
+        sites: Their names.
+        scores: By model: "choice" and, where it is compared, "FedAvg".
+        numbers: Of the rows in the table.
+        units: The patient of each row.
+        groups: By column, the group of each row.
+    """
+
+    name: str
     rows: Stacked
     sites: Sequence[str]
-    scores: Mapping[str, Floats]  # by model: `CHOICE` and, where it is compared, `FEDAVG`
-    numbers: Ints | None = None  # of the rows in the file
-    units: NDArray[Any] | None = None  # who each row is from
-    groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    scores: Mapping[str, Floats]
+    numbers: Ints | None = None
+    units: NDArray[np.generic] | None = None
+    groups: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
 
 
 def parts_of(data: FederatedData, scores: Mapping[str, Mapping[str, Floats]]) -> list[ScoredPart]:
-    """The parts of the data that have rows; `scores` are by part and model."""
+    """The parts of the data that have rows.
+
+    Args:
+        data: Of the run.
+        scores: By part and model.
+    """
     found = []
     if data.validation is not None and VALIDATION in scores:
         own = (data.validation_rows, data.validation_units, data.validation_groups)
@@ -53,7 +67,11 @@ def parts_of(data: FederatedData, scores: Mapping[str, Mapping[str, Floats]]) ->
 
 
 def platt_of(parts: Iterable[ScoredPart]) -> dict[str, Platt]:
-    """Platt's two numbers of each model, from the validation rows; empty without both classes there."""
+    """Platt's slope and intercept of each model, from the validation rows; empty without both classes there.
+
+    Args:
+        parts: The held-out rows.
+    """
     for part in parts:
         labels = part.rows.y.numpy()
         if part.name == VALIDATION and 0 < labels.sum() < len(labels):
@@ -62,7 +80,13 @@ def platt_of(parts: Iterable[ScoredPart]) -> dict[str, Platt]:
 
 
 def write_predictions(folder: Path, parts: Sequence[ScoredPart], platt: Mapping[str, Platt]) -> None:
-    """Write a line for each row; row 0 is the first below the names, and patients have numbers in place of names."""
+    """Write a line for each row; row 0 is the first below the names, and patients have numbers in place of names.
+
+    Args:
+        folder: Of the run.
+        parts: The held-out rows.
+        platt: From scores to probabilities, by model.
+    """
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     units = _running([part.units for part in parts])
@@ -71,13 +95,13 @@ def write_predictions(folder: Path, parts: Sequence[ScoredPart], platt: Mapping[
         if part is parts[0]:
             lines.writerow(columns)
         lines.writerows(zip(*columns.values(), strict=True))
-    write_atomically(folder / PREDICTIONS, text.getvalue().encode())
+    write_atomically(RunFiles(folder).predictions, text.getvalue().encode())
 
 
-def _columns(part: ScoredPart, platt: Mapping[str, Platt], unit: Ints | None) -> dict[str, list[Any]]:
+def _columns(part: ScoredPart, platt: Mapping[str, Platt], unit: Ints | None) -> dict[str, list[object]]:
     count = len(part.rows.y)
     safe = np.array([safe_cell(name) for name in part.sites], dtype=object)
-    found: dict[str, list[Any]] = {} if part.numbers is None else {"row": part.numbers.tolist()}
+    found: dict[str, list[object]] = {} if part.numbers is None else {"row": part.numbers.tolist()}
     found |= {
         "part": [part.name] * count,
         "site": np.repeat(safe[: part.rows.count], part.rows.sizes).tolist(),
@@ -96,7 +120,7 @@ def _columns(part: ScoredPart, platt: Mapping[str, Platt], unit: Ints | None) ->
     return found
 
 
-def _running(units: Sequence[NDArray[Any] | None]) -> list[Ints | None]:
+def _running(units: Sequence[NDArray[np.generic] | None]) -> list[Ints | None]:
     """Numbers from 0 in the order in which the units first appear, over all parts."""
     given = [own.astype(str) for own in units if own is not None]
     if len(given) < len(units) or not given:
@@ -109,19 +133,33 @@ def _running(units: Sequence[NDArray[Any] | None]) -> list[Ints | None]:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The columns of predictions.csv, as numbers and text."""
+    """The columns of predictions.csv, as numbers and text.
+
+    Args:
+        parts: "test" or "validation" for each row.
+        sites: The site of each row.
+        labels: 1 for positives.
+        numbers: Scores and probabilities, by the names of their columns.
+        units: The patient of each row; None if rows are independent.
+        groups: By column, the group of each row.
+        rows: Their numbers in the table.
+    """
 
     parts: NDArray[np.str_]
     sites: list[str]
     labels: Ints
-    numbers: Mapping[str, Floats]  # the scores and probabilities, by the names of their columns
+    numbers: Mapping[str, Floats]
     units: Ints | None
     groups: Mapping[str, list[str]]
-    rows: Ints | None = None  # the numbers of the rows in the table
+    rows: Ints | None = None
 
 
 def read_predictions(path: Path) -> tuple[Predictions | None, list[str]]:
-    """The columns of the file and what is wrong with it; None where nothing can be used."""
+    """Read the columns of the file; None if nothing can be used, and a line about each damage.
+
+    Args:
+        path: The file.
+    """
     if not path.exists():
         return None, []
     try:
@@ -192,7 +230,12 @@ def _number(cell: str) -> float:
 
 
 def codes_of(cells: Sequence[str], plain: Callable[[str], str]) -> tuple[Ints, list[str]]:
-    """A number for each cell, and the text of each number, in the order in which they first appear."""
+    """A number for each cell, and the text of each number, in the order in which they first appear.
+
+    Args:
+        cells: Of a column.
+        plain: From a cell of the file to its text.
+    """
     place = {cell: k for k, cell in enumerate(dict.fromkeys(cells))}
     codes = np.fromiter(map(place.__getitem__, cells), dtype=np.int64, count=len(cells))
     return codes, [plain(cell) for cell in place]

@@ -6,34 +6,32 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
-from fedsaddle.documents.summary import Budget
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import FedSaddleError, MissingData
 from fedsaddle.files import write_atomically
-from fedsaddle.report.front import Front, front_of_clients, front_of_search
-from fedsaddle.report.page.parts import Page, PageTable, Section, Text
+from fedsaddle.metrics.ranking import Ranking
+from fedsaddle.report.front import front_of_clients, front_of_search
+from fedsaddle.report.page.parts import Chart, Page, PageTable, Section, Text, ThresholdSlider
 from fedsaddle.report.page.render import render
 from fedsaddle.report.sections.clients import classes, clients, mixture
 from fedsaddle.report.sections.decisions import calibration, decision, thresholds
-from fedsaddle.report.sections.disclosure import left_sites, release, stored_check, verdict
+from fedsaddle.report.sections.disclosure import left_sites, release, verdict
 from fedsaddle.report.sections.effects import effects
 from fedsaddle.report.sections.inputs import missing_cells, split
 from fedsaddle.report.sections.learning_curves import learning_curves
-from fedsaddle.report.sections.ranking import discrimination
+from fedsaddle.report.sections.ranking import discrimination, outcome_of
 from fedsaddle.report.sections.score_counts import score_counts
 from fedsaddle.report.sections.settings import settings, trials
 from fedsaddle.report.sections.subgroups import groups, sites
-from fedsaddle.report.stored_run import DAMAGED, StoredRun, read_run
+from fedsaddle.report.stored_run import StoredRun, read_run
 from fedsaddle.report.tables import budget_line
 from fedsaddle.report.words import titled
 from fedsaddle.text import shortened, visible
 
-CARD = "MODEL_CARD.md"
 MOST_ROWS = 40  # of a table
 USE = (
     "To support people who decide, on rows like those it was trained on, after a local check. Not to decide alone, not "
@@ -46,92 +44,103 @@ PRIVACY = (
 )
 
 
-def write_card(folder: Path, run: StoredRun, page: Page) -> Path:
-    """Write MODEL_CARD.md beside the model."""
-    path = folder / CARD
-    write_atomically(path, card(run, page).encode())
-    return path
+def write_card(run: StoredRun, page: Page) -> Path:
+    """Write MODEL_CARD.md beside the model.
+
+    Args:
+        run: The run.
+        page: Its page.
+    """
+    write_atomically(run.files.card, card(run, page).encode())
+    return run.files.card
 
 
 def card(run: StoredRun, page: Page) -> str:
-    """The card as Markdown; what a damaged file does not tell is left out, with a line that says so."""
+    """The model card as Markdown.
+
+    Args:
+        run: The run.
+        page: Its page.
+    """
     parts = [
         f"# {escaped(page.title)}\n\n{escaped(page.subtitle)}",
         "## Intended use\n\n" + USE,
         "## Result\n\n" + "\n\n".join(f"**{escaped(a.head)}** {escaped(a.words)}" for a in page.answers),
-        "## Data\n\n" + _read(run, _data),
+        "## Data\n\n" + _data(run),
         "## Figures\n\n"
         + bullets(f"{f.name}: {f.value}" + (f" ({f.detail})" if f.detail else "") for f in page.figures),
         "## Groups\n\n" + _groups(page),
         "## Limits\n\n" + bullets(page.cautions),
-        "## Privacy\n\n" + PRIVACY + _read(run, _budget) + _read(run, _release),
-        "## Versions\n\n" + _read(run, _versions),
+        "## Privacy\n\n" + PRIVACY + _budget(run) + _release(run),
+        "## Versions\n\n" + _versions(run),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _read(run: StoredRun, make: Callable[[StoredRun], str]) -> str:
-    """A part of the card, or that a file of the run holds something else than a run writes."""
-    try:
-        return make(run)
-    except DAMAGED:
-        return "\n\nLeft out, because a file of the run holds something unexpected."
-
-
 def _data(run: StoredRun) -> str:
-    rows = run.summary.get("rows", {})
-    data = [
-        f"{part}: {counts.get('rows', 0):,} rows, {counts.get('positives', 0):,} positive"
-        for part, counts in rows.items()
-        if isinstance(counts, dict)
-    ] or [f"{run.split.get('clients', '?')} clients, {sum(run.split.get('train_sizes', ())):,} training rows"]
-    table = run.provenance.get("table", {})
-    if table:
-        data.append(f"table {visible(table.get('file'))}, SHA-256 {visible(table.get('sha256'))}")
+    made, rows = run.provenance, run.search_summary.rows if run.search_summary else {}
+    data = [f"{part}: {counts.rows:,} rows, {counts.positives:,} positive" for part, counts in rows.items()]
+    if not data and run.split:
+        data = [f"{run.split.clients} clients, {sum(run.split.train_sizes):,} training rows"]
+    if made is not None and made.table is not None:
+        data.append(f"table {visible(made.table.file)}, SHA-256 {visible(made.table.sha256)}")
     return bullets(data)
 
 
 def _versions(run: StoredRun) -> str:
-    return bullets(f"{name} {number}" for name, number in run.provenance.get("versions", {}).items())
+    versions = run.provenance.versions if run.provenance else {}
+    return bullets(f"{name} {number}" for name, number in versions.items())
 
 
 def _budget(run: StoredRun) -> str:
-    """What was promised to whom, if the run had differential privacy."""
-    given = run.summary.get("privacy")
-    said = None if given is None else budget_line(Budget.model_validate(given))
-    return "" if said is None else f" It was trained with differential {escaped(said)}."
+    """The privacy budget, if the run had differential privacy."""
+    line = budget_line(run.finished.privacy) if run.finished else None
+    return "" if line is None else f" It was trained with differential {escaped(line)}."
 
 
 def _release(run: StoredRun) -> str:
-    """What attacks on the model found."""
-    check = stored_check(run)
-    said = "The release check was not made: `fedsaddle check-release`." if check is None else escaped(verdict(check))
-    return f"\n\n{said}"
+    """The results of attacks on the model."""
+    if run.release is None:
+        return "\n\nThe release check was not made: `fedsaddle check-release`."
+    return f"\n\n{escaped(verdict(run.release))}"
 
 
 def _groups(page: Page) -> str:
     """The tables of the groups' section."""
     section = next((s for s in page.sections if s.key == "groups"), None)
-    tables = [b if isinstance(b, PageTable) else getattr(b, "table", None) for b in section.blocks] if section else []
+    blocks = section.blocks if section else ()
+    tables = [b.table if isinstance(b, Chart | ThresholdSlider) else b for b in blocks]
     shown = [markdown(table) for table in tables if isinstance(table, PageTable)]
     none = "No groups were named; `--groups sex,ethnicity` adds figures for each group."
     return "\n\n".join(shown) if shown else none
 
 
 def markdown(table: PageTable) -> str:
-    """A table in Markdown."""
+    """A table in Markdown.
+
+    Args:
+        table: Of the page.
+    """
     lines = [[*map(escaped, row)] for row in (table.heads, ["---"] * len(table.heads), *table.rows[:MOST_ROWS])]
     lines[1] = ["---"] * len(table.heads)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """A list in Markdown."""
+    """A list in Markdown.
+
+    Args:
+        lines: Plain text.
+    """
     return "\n".join(f"- {escaped(line)}" for line in lines) or "None known."
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """Text that Markdown shows as it is, on one line.
+
+    Args:
+        text: Plain text.
+    """
     return re.sub(r"([\\`*_{}\[\]<>#|~!&])", r"\\\1", visible(text))
 
 
@@ -156,6 +165,10 @@ class NotPrinted(FedSaddleError):
 
 def write_pdf(page: Path, path: Path) -> Path:
     """Print an HTML file to a PDF.
+
+    Args:
+        page: The HTML file.
+        path: The PDF.
 
     Raises:
         MissingData: if no Chromium is installed.
@@ -183,9 +196,6 @@ def write_pdf(page: Path, path: Path) -> Path:
     return path
 
 
-REPORT = "report.html"
-LEFT_OUT = "Left out, because a file of the run holds something unexpected"
-T = TypeVar("T")
 Maker = Callable[[StoredRun], Section | None]
 SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has nothing to say there
     discrimination,
@@ -209,83 +219,94 @@ SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has 
 )
 
 
-def write_report(folder: Path, warn: Callable[[str], None] = lambda text: None) -> Path:
-    """Make `report.html` in the folder of a run, and MODEL_CARD.md if there is a model; warn of damaged files.
+def write_report(
+    folder: Path, warn: Callable[[str], None] = lambda text: None, rankings: Mapping[str, Ranking] | None = None
+) -> Path:
+    """Make `report.html` in the folder of a run, and MODEL_CARD.md if there is a model.
+
+    Args:
+        folder: The run's folder.
+        warn: Called with a line about each damaged file.
+        rankings: Of the test rows by model, "choice" and "FedAvg", if the caller has them in memory.
 
     Raises:
         MissingData: if there is no run in it.
+        OtherVersion: if another version of fedsaddle wrote it.
     """
-    run = read_run(folder)
-    page, path = page_of(run), folder / REPORT
-    for line in (*run.damage, *(line for line in page.cautions if line.startswith(LEFT_OUT))):
+    run = read_run(folder, rankings)
+    page = page_of(run)
+    for line in run.damage:
         warn(line)
-    write_atomically(path, render(page).encode())
-    if (folder / "model.safetensors").exists():
-        write_card(folder, run, page)
-    return path
+    write_atomically(run.files.report, render(page).encode())
+    if run.files.model.exists():
+        write_card(run, page)
+    return run.files.report
 
 
 def write_page(run: StoredRun, path: Path) -> Path:
-    """Write the page of a run to a file of its own."""
+    """Write the page of a run to a file of its own.
+
+    Args:
+        run: The run.
+        path: The HTML file.
+    """
     write_atomically(path, render(page_of(run)).encode())
     return path
 
 
-def report_or_warning(folder: Path, warn: Callable[[str], None]) -> Path | None:
-    """Make `report.html`; where that fails, warn in one line: a run must not be lost for its report."""
+def report_or_warning(
+    folder: Path, warn: Callable[[str], None], rankings: Mapping[str, Ranking] | None = None
+) -> Path | None:
+    """Make `report.html` at the end of a run; if that fails, warn in one line, as the run must not be lost for it.
+
+    Args:
+        folder: The run's folder.
+        warn: Called with the line.
+        rankings: As for `write_report`.
+    """
     try:
-        return write_report(folder)
+        return write_report(folder, rankings=rankings)
     except Exception as reason:
         said = visible(shortened(f"{type(reason).__name__}: {reason}", 200))
-        warn(f"{REPORT} could not be made ({said}); all other files of the run are there")
+        warn(f"{RunFiles(folder).report.name} could not be made ({said}); all other files of the run are there")
         return None
 
 
 def page_of(run: StoredRun) -> Page:
-    """The page of a run."""
-    failed: list[str] = []
-    front = _made(lambda: front_of_search(run) if run.is_search else front_of_clients(run), "the answers", failed)
-    sections = [_made(partial(make, run), make.__name__.replace("_", " "), failed) for make in SECTIONS]
-    front = front or Front(())
-    versions = run.provenance.get("versions")
-    version = versions.get("fedsaddle") if isinstance(versions, dict) else None
-    left_out = f"{LEFT_OUT}: {', '.join(failed)}."
+    """The page of a run.
+
+    Args:
+        run: The run.
+    """
+    summary = run.search_summary
+    front = front_of_clients(run) if summary is None else front_of_search(run, summary)
+    sections = [make(run) for make in SECTIONS]
+    version = run.provenance.versions.get("fedsaddle") if run.provenance else None
     return Page(
         title=_title(run),
         subtitle=_subtitle(run),
         answers=[*_warnings(run), *front.answers],
         figures=front.figures,
-        cautions=[*([left_out] if failed else []), *front.cautions],
+        cautions=[*(f"{titled(visible(line))}: it is left out of this page." for line in run.damage), *front.cautions],
         sections=tuple(section for section in sections if section is not None),
         footer=f"Made by FedSaddle{f' {visible(version)}' if version else ''} from the files of {visible(run.folder)}.",
     )
 
 
 def _warnings(run: StoredRun) -> list[Text]:
-    """What the run itself warned of, before everything else."""
-    found = run.summary.get("warnings", ())
-    texts = [w["text"] for w in found if isinstance(w, dict) and isinstance(w.get("text"), str)]
-    return [Text(f"{titled(visible(text))}.", kind="caution", head="Do not use this model yet") for text in texts]
-
-
-def _made(make: Callable[[], T], name: str, failed: list[str]) -> T | None:
-    """A part of the page; None, and its name among `failed`, where the files hold something else than a run writes."""
-    try:
-        return make()
-    except DAMAGED:
-        failed.append(name)
-        return None
+    """The warnings of the run itself, before everything else."""
+    warnings = run.finished.warnings if run.finished else []
+    return [Text(f"{titled(visible(w.text))}.", kind="caution", head="Do not use this model yet") for w in warnings]
 
 
 def _title(run: StoredRun) -> str:
-    if run.is_search:
-        outcome = f"{visible(run.search.get('label', ''))} = {visible(run.summary.get('positive', ''))}"
-        return f"{outcome}, from {visible(Path(str(run.search.get('table', ''))).name)}"
-    data = run.split.get("data") or run.setting("data", "name")
-    return f"{visible(run.name)}{f' on {visible(data)}' if data else ''}"
+    if run.search_summary is not None:
+        table = f", from {visible(Path(run.search.table).name)}" if run.search else ""
+        return f"{outcome_of(run)}{table}"
+    return f"{visible(run.name)}{f' on {visible(run.data_name)}' if run.data_name else ''}"
 
 
 def _subtitle(run: StoredRun) -> str:
     kind = "A run at real sites" if run.is_deployed else "A simulation on one machine"
-    when = visible(run.provenance.get("finished", ""))[:16].replace("T", " ")
+    when = visible(run.provenance.finished)[:16].replace("T", " ") if run.provenance else ""
     return f"{kind} by {visible(run.name)}{f', finished {when} UTC' if when else ''}"

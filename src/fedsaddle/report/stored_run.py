@@ -1,96 +1,81 @@
-"""A run as its folder tells it: what a report is made from.
+"""A run as its folder shows it: what a report is made from.
 
-Files may be missing (of an older version, of another kind of run), cut off or damaged: what cannot be read is left out,
-and `damage` says so.
+Files may be missing, as a run may be of another kind or not yet finished. A damaged file is left out, and `damage` has
+one line about it, with the name of the file and the first invalid key.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from fedsaddle.array_types import Floats, Ints
-from fedsaddle.errors import FedSaddleError, MissingData
-from fedsaddle.files import Record, read_object, read_records
-from fedsaddle.metrics.ranking import FEW
-from fedsaddle.report.predictions import HEADS, PREDICTIONS, Predictions, codes_of, read_predictions
+from fedsaddle.data.table import Encoded
+from fedsaddle.documents.files import RunFiles
+from fedsaddle.documents.stored import (
+    Agreed,
+    Provenance,
+    ReleaseCheck,
+    Roc,
+    Round,
+    SearchOptions,
+    SplitCounts,
+    model_digest,
+    read_document,
+    read_rounds,
+)
+from fedsaddle.documents.summary import (
+    AnySummary,
+    DivergedSummary,
+    DocumentPart,
+    PartName,
+    RunSummary,
+    SearchSummary,
+    Settings,
+    problem_of,
+)
+from fedsaddle.errors import MissingData
+from fedsaddle.files import read_object
+from fedsaddle.metrics.ranking import Ranking
+from fedsaddle.report.predictions import HEADS, Predictions, codes_of, read_predictions
 from fedsaddle.text import plain_cell, visible
 
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, FedSaddleError)
-
-
-def current_roc(stored: Record) -> Record:
-    """roc.json with each figure as `{"value", "interval"}`; one that has this shape is returned as it is.
-
-    The older one has plain AUROCs with an `interval` beside them, also of sites with fewer than five rows of a class.
-    """
-    models = stored.get("models")
-    if not isinstance(models, dict) or not models or not all(map(_is_older, models.values())):
-        return stored
-    gap = stored.get("difference")
-    older = isinstance(gap, dict) and "pooled_auroc" in gap
-    return {
-        **stored,
-        "models": {name: _model(model) for name, model in models.items()},
-        "difference": {"name": "pooled", "auroc": _figure(gap, "pooled_auroc")} if older else None,
-    }
-
-
-def current_feature(stored: Record) -> Record:
-    """An entry of features.json with its kind; the older ones were numbers or categories, and did not say so."""
-    if "kind" in stored:
-        return stored
-    return {**stored, "kind": "number" if stored.get("category") is None else "category"}
-
-
-def _is_older(model: Any) -> bool:
-    pooled = model.get("pooled") if isinstance(model, dict) else None
-    return isinstance(pooled, dict) and isinstance(pooled.get("auroc"), float)
-
-
-def _model(model: Record) -> Record:
-    return {
-        **model,
-        "pooled": _ranked(model["pooled"]),
-        "clients": [_ranked(client) for client in model.get("clients", ())],
-        "within_site_auroc": None,
-    }
-
-
-def _ranked(found: Record) -> Record:
-    counts = {key: found.get(key) for key in ("name", "positives", "negatives")}
-    few = min(found.get("positives", 0), found.get("negatives", 0)) < FEW
-    own = None if few else _figure(found, "auroc")
-    return {**counts, "few": few, "auroc": own, "average_precision": None, "partial_auroc": None}
-
-
-def _figure(found: Any, key: str) -> Record | None:
-    value, ends = found.get(key), found.get("interval")
-    return None if value is None or ends is None else {"value": value, "interval": ends}
+D = TypeVar("D", bound=DocumentPart)
+T = TypeVar("T")
+FEATURES = TypeAdapter(list[Encoded])
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     """The scores of held-out rows, from predictions.csv, sorted by site.
 
-    `scores` and `probabilities` are by model: "choice" and, where it was compared, "FedAvg".
+    Args:
+        labels: (rows,), 1 for positives.
+        offsets: (sites + 1,), where the rows of each site begin.
+        names: Of the sites.
+        scores: By model: "choice" and, where it was compared, "FedAvg".
+        probabilities: The same.
+        units: (rows,), numbers of patients; None if rows are independent.
+        groups: By column, the group of each row; "" where the cell is missing.
+        rows: (rows,), their numbers in the table.
     """
 
-    labels: Ints  # 1 for positives
-    offsets: Ints  # (sites + 1,), where the rows of each site begin
-    names: tuple[str, ...]  # of the sites
+    labels: Ints
+    offsets: Ints
+    names: tuple[str, ...]
     scores: Mapping[str, Floats]
     probabilities: Mapping[str, Floats] = field(default_factory=dict)
-    units: Ints | None = None  # numbers of patients
-    groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)  # by column; "" where the cell is missing
-    rows: Ints | None = None  # their numbers in the table
+    units: Ints | None = None
+    groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    rows: Ints | None = None
 
     @property
     def sites(self) -> Ints:
@@ -98,10 +83,15 @@ class HeldOut:
         return np.repeat(np.arange(len(self.names)), np.diff(self.offsets))
 
     def reordered(self, codes: Ints, names: Sequence[str]) -> HeldOut:
-        """The same rows with other parts in place of the sites, such as groups; a negative code leaves a row out."""
-        kept = np.flatnonzero(codes >= 0)
-        order = kept[np.argsort(codes[kept], kind="stable")]
-        sizes = np.bincount(codes[kept], minlength=len(names))
+        """The same rows with other parts in place of the sites, such as groups.
+
+        Args:
+            codes: (rows,), the part of each row; a negative code leaves the row out.
+            names: Of the parts.
+        """
+        left = np.flatnonzero(codes >= 0)
+        order = left[np.argsort(codes[left], kind="stable")]
+        sizes = np.bincount(codes[left], minlength=len(names))
         return HeldOut(
             labels=self.labels[order],
             offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
@@ -116,154 +106,257 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class StoredRun:
-    """The files of a run, as far as they can be read; empty where there are none."""
+    """The documents of a run; None or empty where there are none.
+
+    Args:
+        folder: The run's folder.
+        summary: However the run ended; None before its end.
+        history: Its evaluations.
+        config: Its settings, with all defaults.
+        split: Rows and classes of each client.
+        roc: Figures and curves of the ranking.
+        search: The options of a search on a table.
+        provenance: Versions, machine, date and command.
+        features: How each feature is made from a column of a table.
+        trials: The lines of trials.csv.
+        test: The test rows.
+        validation: The validation rows.
+        baseline: The evaluations of FedAvg.
+        agreed: The encoding that server and sites of a deployed run share.
+        release: The check of this very model before it is handed on.
+        rankings: The rankings of the test rows by model, if the caller has them in memory; else they are computed from
+            the scores of the test rows.
+        up: The sites of a deployed run that is still running.
+        damage: A line about each damaged file.
+    """
 
     folder: Path
-    summary: Record
-    history: list[Record]
-    config: Record = field(default_factory=dict)
-    split: Record = field(default_factory=dict)
-    roc: Record = field(default_factory=dict)
-    search: Record = field(default_factory=dict)  # what a search was asked for
-    provenance: Record = field(default_factory=dict)  # versions, date, command
-    features: list[Record] = field(default_factory=list)
-    trials: list[dict[str, str]] = field(default_factory=list)
+    summary: AnySummary | None = None
+    history: Sequence[Round] = ()
+    config: Settings = field(default_factory=dict)
+    split: SplitCounts | None = None
+    roc: Roc | None = None
+    search: SearchOptions | None = None
+    provenance: Provenance | None = None
+    features: Sequence[Encoded] = ()
+    trials: Sequence[Mapping[str, str]] = ()
     test: HeldOut | None = None
     validation: HeldOut | None = None
-    baseline: list[Record] = field(default_factory=list)  # the history of FedAvg
-    agreed: Record = field(default_factory=dict)  # what the sites of a deployed run told before the first round
+    baseline: Sequence[Round] = ()
+    agreed: Agreed | None = None
+    release: ReleaseCheck | None = None
+    rankings: Mapping[str, Ranking] = field(default_factory=dict)
+    up: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> RunFiles:
+        """The names of its files."""
+        return RunFiles(self.folder)
+
+    @property
+    def finished(self) -> RunSummary | SearchSummary | None:
+        """The summary, unless there is none or the run diverged."""
+        return None if isinstance(self.summary, DivergedSummary) else self.summary
+
+    @property
+    def run_summary(self) -> RunSummary | None:
+        """The summary of a run that is no search and did not diverge."""
+        return self.summary if isinstance(self.summary, RunSummary) else None
+
+    @property
+    def search_summary(self) -> SearchSummary | None:
+        """The summary of a search on a table."""
+        return self.summary if isinstance(self.summary, SearchSummary) else None
+
+    @property
+    def evaluation(self) -> RunSummary | SearchSummary | Round | None:
+        """The evaluation that counts: that of the summary, else the last one."""
+        if self.finished is not None and self.finished.main_measures:
+            return self.finished
+        return self.history[-1] if self.history else None
+
+    @property
+    def pooled(self) -> dict[str, float]:
+        """Measures of the pooled rows, of the summary or else of the last evaluation; empty for a search."""
+        if self.search_summary is not None:
+            return {}
+        return (self.run_summary.main_pooled if self.run_summary else {}) or (
+            self.history[-1].main_pooled if self.history else {}
+        )
 
     @property
     def is_search(self) -> bool:
         """Whether candidates were tried on a table."""
-        return bool(self.search) and "choice" in self.summary
+        return self.search_summary is not None
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """The sites of a deployed run; empty for a simulation."""
+        return tuple(self.run_summary.sites) if self.run_summary is not None and self.run_summary.sites else self.up
 
     @property
     def is_deployed(self) -> bool:
         """Whether the run was at real sites."""
-        return "sites" in self.summary
+        return bool(self.site_names)
 
     @property
     def name(self) -> str:
-        """What was run, in the words of its summary."""
-        return str(self.summary.get("algorithm") or self.setting("algorithm", "name") or "run")
+        """The algorithm."""
+        return (self.summary.algorithm if self.summary else "") or self.setting("algorithm", "name") or "run"
 
-    def setting(self, section: str, key: str) -> Any:
-        """A value of the run's config; None where it has none."""
-        found = self.config.get(section)
-        return found.get(key) if isinstance(found, dict) else None
+    def setting(self, section: str, key: str) -> str:
+        """A text of the run's config.
+
+        Args:
+            section: Such as "problem".
+            key: Such as "name"; "" if the config does not have it.
+        """
+        values = self.config.get(section)
+        value = values.get(key) if isinstance(values, dict) else None
+        return "" if value is None else str(value)
 
     @property
     def client_names(self) -> tuple[str, ...]:
         """The clients that were trained on."""
-        return tuple(map(str, self.split.get("names", ())))
+        return tuple(self.split.names) if self.split else ()
+
+    @property
+    def data_name(self) -> str:
+        """The data set."""
+        return self.split.data if self.split else self.setting("data", "name")
+
+    def sizes(self, part: PartName) -> list[int]:
+        """Number of rows of each client; empty if the run does not know.
+
+        Args:
+            part: "test", "validation" or "train".
+        """
+        return self.split.sizes(part) if self.split else []
 
 
-def read_run(folder: Path) -> StoredRun:
+def read_run(folder: Path, rankings: Mapping[str, Ranking] | None = None) -> StoredRun:
     """Read the folder of a run.
+
+    Args:
+        folder: Its path.
+        rankings: Of the test rows by model, if the caller has them in memory.
 
     Raises:
         MissingData: if there is no run in it.
+        OtherVersion: if another version of fedsaddle wrote it.
     """
-    found = _Reader(folder)
-    history = found.records(folder / "metrics.jsonl")
-    summary = found.read("summary.json")
-    if not summary and not history:
-        raise MissingData(f"{visible(folder)!r}: holds no run (no summary.json or metrics.jsonl)")
-    rows = found.predictions()
+    reader = _Reader(RunFiles(folder))
+    files = reader.files
+    history = reader.rounds(files.metrics)
+    summary = reader.of(files.summary, lambda path: files.stored_summary())
+    if summary is None and not history:
+        why = f": {reader.damage[0]}" if reader.damage else ""
+        raise MissingData(f"{visible(folder)!r}: holds no run (no summary.json or metrics.jsonl{why})")
+    rows = reader.predictions()
     return StoredRun(
         folder=folder,
         summary=summary,
         history=history,
-        config=found.read("config.json"),
-        split=found.read("split.json"),
-        roc=current_roc(found.read("roc.json")),
-        search=found.read("search.json"),
-        provenance=found.read("provenance.json"),
-        features=found.features(),
-        trials=found.table("trials.csv"),
+        config=reader.of(files.config, read_object) or {},
+        split=reader.document(SplitCounts, files.split),
+        roc=reader.document(Roc, files.roc),
+        search=reader.document(SearchOptions, files.search),
+        provenance=reader.document(Provenance, files.provenance),
+        features=reader.of(files.features, _features) or [],
+        trials=reader.table(files.trials_table),
         test=_held_out(rows, "test"),
         validation=_held_out(rows, "validation"),
-        baseline=found.records(folder / "fedavg" / "metrics.jsonl"),
-        agreed=found.read("agreed.json"),
-        damage=tuple(found.damage),
+        baseline=reader.rounds(files.baseline.metrics),
+        agreed=reader.document(Agreed, files.agreed),
+        release=reader.release(),
+        rankings=rankings or {},
+        damage=tuple(reader.damage),
     )
 
 
 @dataclass
 class _Reader:
-    """Reads files and notes which could not be."""
+    """Reads files, and notes which are damaged."""
 
-    folder: Path
+    files: RunFiles
     damage: list[str] = field(default_factory=list)
 
-    def read(self, name: str) -> Record:
-        path = self.folder / name
+    def of(self, path: Path, read: Callable[[Path], T]) -> T | None:
+        """What is in a file; None if there is none, or if it is damaged."""
         if not path.exists():
-            return {}
+            return None
         try:
-            return read_object(path)
+            return read(path)
         except ValueError as reason:
-            self.damage.append(f"{name} cannot be read ({reason})")
-            return {}
+            self.damage.append(f"{path.name} is damaged ({reason})")
+            return None
 
-    def records(self, path: Path) -> list[Record]:
-        records, damage = read_records(path)
-        self.damage += damage
-        return records
+    def document(self, kind: type[D], path: Path) -> D | None:
+        return self.of(path, lambda path: read_document(kind, path))
 
-    def features(self) -> list[Record]:
-        path = self.folder / "features.json"
-        if not path.exists():
-            return []
-        try:
-            found: Any = json.loads(path.read_text(encoding="utf-8"))
-            return [current_feature(dict(feature)) for feature in found]
-        except (ValueError, TypeError, OSError, RecursionError):
-            self.damage.append("features.json cannot be read")
-            return []
+    def rounds(self, path: Path) -> list[Round]:
+        rounds, damage = read_rounds(path)
+        self.damage += [f"{path.name}: {line}" if line.startswith("round") else line for line in damage]
+        return rounds
 
-    def table(self, name: str) -> list[dict[str, str]]:
-        path = self.folder / name
-        if not path.exists():
-            return []
-        try:
-            with path.open(encoding="utf-8", newline="") as file:
-                rows = list(csv.reader(file))
-        except (OSError, ValueError, csv.Error) as reason:
-            self.damage.append(f"{name} cannot be read ({reason})")
-            return []
+    def table(self, path: Path) -> list[dict[str, str]]:
+        rows = self.of(path, _lines) or []
         whole = [dict(zip(rows[0], row, strict=True)) for row in rows[1:] if len(row) == len(rows[0])] if rows else []
         if len(whole) < len(rows) - 1:
-            self.damage.append(f"{name} has {len(rows) - 1 - len(whole)} incomplete lines")
+            self.damage.append(f"{path.name} has {len(rows) - 1 - len(whole)} incomplete lines")
         return whole
 
+    def release(self) -> ReleaseCheck | None:
+        """The check of the model; None if the model has changed since."""
+        check = self.document(ReleaseCheck, self.files.release)
+        if check is None or not self.files.model.exists():
+            return None
+        return check if check.model == model_digest(self.files.model) else None
+
     def predictions(self) -> Predictions | None:
-        found, damage = read_predictions(self.folder / PREDICTIONS)
+        predictions, damage = read_predictions(self.files.predictions)
         self.damage += damage
-        return found
+        return predictions
 
 
-def _held_out(found: Predictions | None, part: str) -> HeldOut | None:
+def _features(path: Path) -> list[Encoded]:
+    try:
+        return FEATURES.validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise ValueError(problem_of(error)) from None
+    except (OSError, RecursionError) as reason:
+        raise ValueError(str(reason)) from None
+
+
+def _lines(path: Path) -> list[list[str]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.reader(file))
+    except (OSError, csv.Error) as reason:
+        raise ValueError(str(reason)) from None
+
+
+def _held_out(predictions: Predictions | None, part: str) -> HeldOut | None:
     """The rows of one part; None without any."""
-    if found is None or not (found.parts == part).any():
+    if predictions is None or not (predictions.parts == part).any():
         return None
-    at = np.flatnonzero(found.parts == part)
-    codes, names = codes_of([found.sites[i] for i in at], plain_cell)
+    at = np.flatnonzero(predictions.parts == part)
+    codes, names = codes_of([predictions.sites[i] for i in at], plain_cell)
+    numbers = predictions.numbers
 
     def models(kind: str) -> dict[str, Floats]:
-        return {m: found.numbers[f"{head}{kind}"][at] for m, head in HEADS.items() if f"{head}{kind}" in found.numbers}
+        return {m: numbers[f"{head}{kind}"][at] for m, head in HEADS.items() if f"{head}{kind}" in numbers}
 
     everything = HeldOut(
-        labels=found.labels[at],
+        labels=predictions.labels[at],
         offsets=np.zeros(1, dtype=np.int64),
         names=(),
         scores=models("score"),
         probabilities=models("probability"),
-        units=None if found.units is None else found.units[at],
-        groups={name: _groups([cells[i] for i in at]) for name, cells in found.groups.items()},
-        rows=None if found.rows is None else found.rows[at],
+        units=None if predictions.units is None else predictions.units[at],
+        groups={name: _groups([cells[i] for i in at]) for name, cells in predictions.groups.items()},
+        rows=None if predictions.rows is None else predictions.rows[at],
     )
     return everything.reordered(codes, names)
 

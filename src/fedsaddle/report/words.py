@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+from fedsaddle.documents.summary import PartName
 from fedsaddle.metrics.intervals import Interval
 
 MINUS = "−"
 NONE = "–"
 LEVEL = "95 % interval"
 SHARES = ("accuracy", "auroc", "precision")  # a measure with such a word in its name lies between 0 and 1
-PARTS = {"train": "training rows", "validation": "validation rows", "test": "test rows"}
+PARTS: dict[PartName, str] = {"train": "training rows", "validation": "validation rows", "test": "test rows"}
 
 
 def decimal(value: float, digits: int = 2, *, sign: bool = False) -> str:

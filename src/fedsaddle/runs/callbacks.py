@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from fedsaddle.arguments import function
 from fedsaddle.errors import BadInput
-from fedsaddle.files import Record
+from fedsaddle.files import Json, Record
 from fedsaddle.text import shortened, visible
 
 if TYPE_CHECKING:
     from fedsaddle.runs.result import Result
+
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Beginning:
     resumed: bool = False  # whether an earlier process began the run
     folder: Path | None = None  # where the run writes, if anywhere
     clients: tuple[str, ...] = ()  # names, in the order of a record's figures
-    parameters: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's fields and the run's settings
+    parameters: Mapping[str, Json] = field(default_factory=dict)  # the algorithm's fields and the run's settings
 
 
 class Callback:
@@ -172,9 +174,9 @@ class CallbackRunner:
         """The run has ended."""
         self._each("on_end", lambda one: one.on_end(deepcopy(summary)))
 
-    def _each(self, method: str, call: Callable[[Callback], Any]) -> list[Any]:
+    def _each(self, method: str, call: Callable[[Callback], Returned]) -> list[Returned]:
         """What the callbacks return. An exception that ends the run is raised when all have been called."""
-        found, failure = [], None
+        found, failure = list[Returned](), None
         for number, one in enumerate(self.callbacks):
             if number in self.removed:
                 continue

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -18,16 +18,19 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from fedsaddle import __version__
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.array_types import Ints
 from fedsaddle.data.store import ClientRows, Lazy, Stacked
 from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadCheckpoint
-from fedsaddle.files import disk_failures, read_object, write_atomically, write_json
+from fedsaddle.files import Json, JsonObject, disk_failures, read_object, write_atomically, write_json
 from fedsaddle.own_code import OURS, file_digest, loaded_files, named_packages
 from fedsaddle.problems.models.transfer import fixed_tensors
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.text import visible
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 DIGEST = 64  # hex digits of a tensor's
 LAZY_CLIENTS = 8  # of lazy rows, whose rows are compared: loading all of them may take hours
@@ -44,7 +47,7 @@ class RunIdentity:
     @classmethod
     def of(
         cls,
-        algorithm: Algorithm[Any],
+        algorithm: AnyAlgorithm,
         train: ClientRows,
         held_out: Mapping[str, Stacked | None],
         seed: int,
@@ -75,32 +78,32 @@ class RunIdentity:
         return sorted(found)
 
 
-def _named(key: str, plain: Any) -> dict[str, str]:
+def _named(key: str, plain: Json) -> dict[str, str]:
     if not isinstance(plain, dict):
         return {key: _value(plain)}
     return {f"{key}.{k}" if k else key: _value(v) for k, v in plain.items()}
 
 
-def _value(plain: Any) -> str:
+def _value(plain: Json) -> str:
     """A short value as it is, any other as a digest."""
     text = plain if isinstance(plain, str) else json.dumps(plain, sort_keys=True)
     return text if len(text) <= _SHORT else hashlib.sha256(text.encode()).hexdigest()
 
 
-def fingerprint(algorithm: Algorithm[Any], rows: ClientRows, seed: int, lost_replies: float = 0.0) -> str:
+def fingerprint(algorithm: AnyAlgorithm, rows: ClientRows, seed: int, lost_replies: float = 0.0) -> str:
     """Sixteen hex digits that differ if anything that affects the trajectory differs."""
     return _fingerprint(algorithm, rows.sizes, _row_digests(rows), rows.positives, seed, lost_replies)
 
 
 def remote_fingerprint(
-    algorithm: Algorithm[Any], sizes: Ints, positives: float | None, seed: int, lost_replies: float
+    algorithm: AnyAlgorithm, sizes: Ints, positives: float | None, seed: int, lost_replies: float
 ) -> str:
     """The fingerprint of a deployed run; of the rows it includes the sizes only."""
     return _fingerprint(algorithm, sizes, [], positives, seed, lost_replies)
 
 
 def _fingerprint(
-    algorithm: Algorithm[Any], sizes: Ints, rows: list[str], positives: float | None, seed: int, lost_replies: float
+    algorithm: AnyAlgorithm, sizes: Ints, rows: list[str], positives: float | None, seed: int, lost_replies: float
 ) -> str:
     content = {
         "algorithm": to_plain(algorithm),
@@ -114,7 +117,7 @@ def _fingerprint(
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _start(algorithm: Algorithm[Any]) -> Tensor | tuple[Tensor, Tensor]:
+def _start(algorithm: AnyAlgorithm) -> Tensor | tuple[Tensor, Tensor]:
     problem = algorithm.problem
     assert isinstance(problem, MinimisationProblem | MinimaxProblem)
     return problem.initial()
@@ -138,7 +141,7 @@ def digest(v: Tensor) -> str:
     return found.hexdigest()
 
 
-def to_plain(thing: Any) -> Any:
+def to_plain(thing: object) -> Json:
     """A value as plain JSON: dataclasses by name and fields, modules by their `repr`, functions by their name."""
     if isinstance(thing, Tensor):
         return digest(thing)
@@ -146,14 +149,17 @@ def to_plain(thing: Any) -> Any:
         fixed = {name: digest(v) for name, v in sorted(fixed_tensors(thing).items())}  # what no message carries
         return [repr(thing), fixed] if fixed else repr(thing)
     if is_dataclass(thing) and not isinstance(thing, type):
-        used = [f.name for f in fields(thing) if f.init and f.metadata.get("fingerprint", True)]
-        values = {name: to_plain(getattr(thing, name)) for name in used}
-        return {"": type(thing).__name__, **values}
+        return {"": type(thing).__name__, **_plain_fields(thing)}
     if isinstance(thing, list | tuple):
         return [to_plain(t) for t in thing]
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
-    return getattr(thing, "__qualname__", type(thing).__qualname__)
+    return str(getattr(thing, "__qualname__", type(thing).__qualname__))
+
+
+def _plain_fields(thing: DataclassInstance) -> dict[str, Json]:
+    used = [f.name for f in fields(thing) if f.init and f.metadata.get("fingerprint", True)]
+    return {name: to_plain(getattr(thing, name)) for name in used}
 
 
 TRAINING_ONLY = ("model", "l2", "l2_biases", "compiled", "clip", "trimmed", "hardest")  # not in the loss of a row
@@ -166,10 +172,11 @@ def measured_loss(problem: object) -> str:
     """
     if not is_dataclass(problem) or isinstance(problem, type):
         return type(problem).__name__
-    return _as_call({k: v for k, v in to_plain(problem).items() if k not in TRAINING_ONLY})
+    own = {key: value for key, value in _plain_fields(problem).items() if key not in TRAINING_ONLY}
+    return _as_call({"": type(problem).__name__, **own})
 
 
-def _as_call(thing: Any) -> str:
+def _as_call(thing: Json) -> str:
     """Plain JSON of `to_plain` as text, such as "Supervised(loss=Logistic())"."""
     if isinstance(thing, list):
         return f"[{', '.join(map(_as_call, thing))}]"
@@ -185,7 +192,7 @@ def versions() -> str:
     return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
-def shared_fingerprint(algorithm: Algorithm[Any], count: int, seed: int) -> str:
+def shared_fingerprint(algorithm: AnyAlgorithm, count: int, seed: int) -> str:
     """The fingerprint that server and sites compare before a run: everything that affects a task except the rows."""
     content = {
         "versions": versions(),
@@ -198,7 +205,7 @@ def shared_fingerprint(algorithm: Algorithm[Any], count: int, seed: int) -> str:
 
 
 FORMAT = 3
-S = TypeVar("S")
+S = TypeVar("S", bound="DataclassInstance")
 
 
 def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
@@ -218,9 +225,9 @@ class Checkpoint:
     """A run after some rounds: the server's state, the clients' state, the totals so far, the best model so far."""
 
     rounds: int
-    server: dict[str, Any]
+    server: Mapping[str, Tensor | Json]  # the fields of its state
     memory: dict[int, dict[str, Tensor]]
-    notes: dict[str, Any]
+    notes: JsonObject
     selected: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -235,9 +242,9 @@ class Checkpoints:
     def save(
         self,
         rounds: int,
-        server: Any,
-        memory: Mapping[int, Any],
-        notes: dict[str, Any],
+        server: DataclassInstance,
+        memory: Mapping[int, DataclassInstance],
+        notes: JsonObject,
         selected: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Write a checkpoint, and delete all but the last `keep`."""
@@ -246,7 +253,7 @@ class Checkpoints:
         tensors = {f"server.{k}": v for k, v in _fields(server).items() if isinstance(v, Tensor)}
         numbers = {k: v for k, v in _fields(server).items() if not isinstance(v, Tensor)}
         for client, record in memory.items():
-            tensors |= {f"own.{client}.{k}": v for k, v in _fields(record).items()}
+            tensors |= {f"own.{client}.{k}": v for k, v in _fields(record).items() if isinstance(v, Tensor)}
         tensors |= {f"selected.{k}": v for k, v in (selected or {}).items()}
         content = to_safetensors(tensors)
         stem = self.path / f"{rounds:08d}"
@@ -307,21 +314,21 @@ class Checkpoints:
         return Checkpoint(rounds, server, memory, notes, selected)
 
 
-def restore_record(template: S, values: dict[str, Any]) -> S:
+def restore_record(template: S, values: Mapping[str, Tensor | Json]) -> S:
     """Restore a record of the template's type from the stored values."""
-    known = {f.name for f in fields(template)}  # type: ignore[arg-type]
+    known = {f.name for f in fields(template)}
     if known != set(values):
         raise BadCheckpoint(f"the checkpoint is of another version: it has {sorted(values)}, expected {sorted(known)}")
-    return replace(template, **values)  # type: ignore[type-var]
+    return replace(template, **values)
 
 
-def _checksum(about: dict[str, Any], content: bytes) -> str:
+def _checksum(about: JsonObject, content: bytes) -> str:
     """The SHA-256 of the tensors and of the header without its own checksum."""
     header = {k: v for k, v in about.items() if k != "sha256"}
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + content).hexdigest()
 
 
-def _fields(record: Any) -> dict[str, Any]:
+def _fields(record: DataclassInstance) -> dict[str, object]:
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
@@ -366,12 +373,12 @@ def _installed(package: str) -> bool:
     return file is None or bool(_INSTALLED & set(Path(file).parts))
 
 
-def _parts(thing: Any, deep: int) -> Iterator[object]:
+def _parts(thing: object, deep: int) -> Iterator[object]:
     """The object, and those in its fields."""
     yield thing
     if deep == 0:
         return
-    inner: list[Any] = []
+    inner: list[object] = []
     if isinstance(thing, nn.Module):
         yield from thing.modules()
     elif is_dataclass(thing) and not isinstance(thing, type):
@@ -385,20 +392,20 @@ def _parts(thing: Any, deep: int) -> Iterator[object]:
 BLOCKS = ("vectorised", "processes", "ray")  # engines that round alike: blocks of `chunk` clients, in cohort order
 
 
-def rounding_of(settings: dict[str, Any]) -> dict[str, Any]:
+def rounding_of(settings: Mapping[str, Json]) -> dict[str, Json]:
     """What of an engine's settings rounds sums: the number of workers does not, nor which engine runs the blocks."""
     kept = {key: value for key, value in settings.items() if key not in ("workers", "device")}
     return {**kept, "name": BLOCKS[0]} if kept.get("name") in BLOCKS else kept
 
 
-def on_another_device(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def on_another_device(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
     """A warning about a checkpoint of another kind of device."""
     old, new = before.get("device", "cpu"), now.get("device", "cpu")
     told = f"the run began on {old} and goes on on {new}"
     return [] if old == new else [f"{told}; sums are rounded differently there, so the last digits may differ"]
 
 
-def cut_by_workers(settings: dict[str, Any]) -> list[str]:
+def cut_by_workers(settings: Mapping[str, Json]) -> list[str]:
     """A warning about a checkpoint of an earlier version, whose blocks followed the number of workers."""
     workers = settings.get("workers", 1)
     if workers == 1 or settings.get("chunk", 1) == 1:

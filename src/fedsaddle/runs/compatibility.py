@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.local_steps import REMEDIES
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.protocols import Algorithm, AnyAlgorithm
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.errors import BadInput, FedSaddleError
 from fedsaddle.federation.clients import Batch
@@ -24,7 +25,7 @@ from fedsaddle.problems.protocols import (
 Rows = Stacked | Lazy
 
 
-def check_rows(algorithm: Algorithm[Any], train: Rows, test: Stacked | None, validation: Stacked | None = None) -> Rows:
+def check_rows(algorithm: AnyAlgorithm, train: Rows, test: Stacked | None, validation: Stacked | None = None) -> Rows:
     """Check the training rows: all of them now, or those of a lazy client when they are loaded."""
     problem = algorithm.problem
     check_kind(algorithm)
@@ -59,7 +60,7 @@ def check_algorithm(algorithm: object) -> None:
         raise BadInput("algorithm", name, remedy)
 
 
-def check_kind(algorithm: Algorithm[Any]) -> None:
+def check_kind(algorithm: AnyAlgorithm) -> None:
     """Raise `BadInput` unless the problem is of the kind that the annotation of the algorithm's `problem` asks for."""
     problem = algorithm.problem
     if not isinstance(problem, Problem):
@@ -130,7 +131,7 @@ def _check_stacked(rows: Stacked, classes: int, key: str, ignored: int | None) -
     _check_labels(rows.y, classes, owner, key, ignored)
 
 
-def _check_labels(y: Tensor, classes: int, owner: Any, key: str, ignored: int | None) -> None:
+def _check_labels(y: Tensor, classes: int, owner: Callable[[int], int], key: str, ignored: int | None) -> None:
     """Raise `BadInput` unless all labels are whole numbers from 0 to `classes - 1`."""
     wrong = (y < 0) | (y >= classes) | (y != y.round() if y.is_floating_point() else False)
     if ignored is not None:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.algorithms.protocols import Algorithm, dual_of, iterations_of, mixture_of
+from fedsaddle.algorithms.protocols import AnyAlgorithm, dual_of, iterations_of, mixture_of
 from fedsaddle.array_types import Ints
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import Diverged, FedSaddleError, NobodyAnswered
@@ -131,7 +131,7 @@ class Length:
 
 
 def rehearse(
-    algorithm: Algorithm[Any], data: FederatedData, length: Length, measures: Sequence[Measure] = ()
+    algorithm: AnyAlgorithm, data: FederatedData, length: Length, measures: Sequence[Measure] = ()
 ) -> Estimate:
     """Estimate the cost of a run in some seconds; nothing is written.
 
@@ -166,7 +166,7 @@ def rehearse(
 
 
 def _rounds(
-    algorithm: Algorithm[Any], clients: Metered, probe: CostProbe, length: Length, server: Any
+    algorithm: AnyAlgorithm, clients: Metered, probe: CostProbe, length: Length, server: Any
 ) -> tuple[Any, int, str]:
     """Rounds as far as there is time: the server's last state, how many, and why they ended early."""
     began, done = time.perf_counter(), 0
@@ -202,7 +202,7 @@ def _note(done: int, rounds: int, adaptive: bool, failure: str, device: torch.de
 
 
 def _evaluation(
-    algorithm: Algorithm[Any], data: FederatedData, at: Solution, measures: Sequence[Measure], device: torch.device
+    algorithm: AnyAlgorithm, data: FederatedData, at: Solution, measures: Sequence[Measure], device: torch.device
 ) -> float:
     """Seconds of one evaluation; on a device of the second one, when the rows are there."""
     evaluator = LocalEvaluator(

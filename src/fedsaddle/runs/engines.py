@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.arguments import choice, did_you_mean, flag, text, whole
 from fedsaddle.engines.choose import Objective, chunk_for, device_chunk, device_engine, make_engine
 from fedsaddle.engines.device import CPU, deterministic_algorithms, device_name, find_device, shared_out
 from fedsaddle.engines.workers import Carrier, Distributed
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
+from fedsaddle.files import Json
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.processes import cores
 from fedsaddle.robust.attacks import Attack, with_flipped_labels
@@ -35,7 +36,7 @@ Warn = Callable[[str], None]
 class EngineJob:
     """What is to be run: the algorithm, the rows as they are, who is hostile, the draws, and the fingerprint."""
 
-    algorithm: Algorithm[Any]
+    algorithm: AnyAlgorithm
     rows: Rows
     attack: Attack | None
     seed: int
@@ -192,7 +193,7 @@ class Vectorised(_Blocks):
 class _Workers(_Blocks):
     """Options of the engines whose blocks run in other processes."""
 
-    factory: str | Mapping[str, Any] | None = None
+    factory: str | Mapping[str, Json] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -218,7 +219,7 @@ class _Workers(_Blocks):
     def _carrier(self, job: EngineJob, warn: Warn) -> Carrier:
         """What brings the blocks to the workers."""
 
-    def _recipe(self, factory: str | Mapping[str, Any], job: EngineJob, device: str) -> str:
+    def _recipe(self, factory: str | Mapping[str, Json], job: EngineJob, device: str) -> str:
         if type(job.algorithm).__module__ == "__main__":
             remedy = "is defined in the script that runs; workers cannot import it: move it to a module of its own"
             raise BadInput("algorithm", type(job.algorithm).__name__, remedy)

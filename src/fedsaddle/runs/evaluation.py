@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from fedsaddle.algorithms.protocols import OwnLayers
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.device import CPU, fits
 from fedsaddle.errors import BadInput
+from fedsaddle.files import JsonObject, Record
 from fedsaddle.metrics.evaluation import Measured, evaluate, evaluate_each, personal_pooled
 from fedsaddle.metrics.measures import Measure, MeasureResult, Position
 from fedsaddle.metrics.selection import Selection
@@ -69,7 +70,7 @@ class Evaluator(Protocol):
         """Whether the model tells rows apart; True where that is not known."""
         ...
 
-    def pool(self, part: str, at: Solution) -> dict[str, Any]:
+    def pool(self, part: str, at: Solution) -> Record:
         """`{"pooled": {name: figure}}`, and the names of inexact figures under `not_reached`; may be empty.
 
         The figures of validation rows stand under "pooled_validation".
@@ -158,7 +159,7 @@ class LocalEvaluator:
             return True
         return float((scores.amax(0) - scores.amin(0)).max()) > 1e-6 * float(scores.abs().max())
 
-    def pool(self, part: str, at: Solution) -> dict[str, Any]:
+    def pool(self, part: str, at: Solution) -> Record:
         """The pooled measures of the problem, and the additional ones."""
         figures, position = self._problem_figures(part, at), self._position(part, at)
         found = {measure.name: evaluate_measure(measure, position) for measure in self.measures}
@@ -184,11 +185,12 @@ class LocalEvaluator:
             rows = _without(rows, self._not_finite[part])
         else:
             at, rows = self._moved(part, at)
+        assert isinstance(rows, Stacked)
         if at.own is not None:
             return personal_pooled(self.problem, _models(at, rows), at.dual, rows)
         return dict(self.problem.pooled_measures(at.model, at.dual, rows))
 
-    def _moved(self, part: str, at: Solution) -> tuple[Solution, Any]:
+    def _moved(self, part: str, at: Solution) -> tuple[Solution, Stacked | Lazy]:
         """Solution and rows on the device; the rows are sent there once, if they fit."""
         rows = self._rows(part)
         if self.device.type == "cpu" or not isinstance(rows, Stacked):
@@ -263,7 +265,7 @@ class BestRound:
     best: KeptRound | None = None
     regular: KeptRound | None = None
 
-    def offer(self, record: dict[str, Any], at: Solution, regular: bool) -> None:
+    def offer(self, record: Record, at: Solution, regular: bool) -> None:
         """Keep the solution if its record is better than all before."""
         figure = self.selection.figure(record)
         if figure is None:
@@ -276,7 +278,7 @@ class BestRound:
     def _better(self, new: KeptRound, old: KeptRound | None) -> KeptRound:
         return new if old is None or self.selection.better(new.figure, old.figure) else old
 
-    def worse_since(self, history: list[dict[str, Any]]) -> int:
+    def worse_since(self, history: Sequence[Record]) -> int:
         """How many evaluations have not been better than the best."""
         after = 0 if self.best is None else self.best.at.rounds
         return sum(record["round"] > after for record in history)
@@ -294,7 +296,7 @@ class BestRound:
                     found |= {f"{kept.at.rounds}.own.{i}": v for i, v in kept.at.own.layers.items()}
         return found
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self) -> JsonObject:
         """The measure, the rounds and their figures."""
         both = {"best": self.best, "regular": self.regular}
         rounds = {name: None if kept is None else [kept.at.rounds, kept.figure] for name, kept in both.items()}
@@ -316,7 +318,7 @@ def require_same_selection(best: BestRound | None, checkpoint: Checkpoint) -> No
         raise BadInput("select", now, f"the run started with {before}; resume with the same")
 
 
-def _kept(noted: list[Any] | None, tensors: dict[str, Tensor]) -> KeptRound | None:
+def _kept(noted: Sequence[float] | None, tensors: dict[str, Tensor]) -> KeptRound | None:
     if noted is None:
         return None
     rounds, figure = noted

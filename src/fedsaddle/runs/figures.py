@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
-from fedsaddle.files import Record, append_line, write_atomically
+from fedsaddle.files import Json, Record, append_line, write_atomically
 from fedsaddle.text import plain_cell, safe_cell, visible
 
 COSTS = ("exchanges", "bytes_down", "bytes_up", "samples", "local_steps", "seconds")
@@ -42,7 +42,7 @@ def flat_figures(record: Record, clients: Sequence[str] = ()) -> dict[str, float
     return found
 
 
-def leaves(record: Mapping[str, Any]) -> Iterator[tuple[KeyPath, float]]:
+def leaves(record: Mapping[str, object]) -> Iterator[tuple[KeyPath, float]]:
     """Every number of a record and the path to it; a client's number is the last part of the path."""
     for key, value in record.items():
         if isinstance(value, Mapping):
@@ -90,11 +90,11 @@ def _part(text: str) -> str:
     return _FORBIDDEN.sub("_", text)[:_LONGEST].strip(".") or "figure"
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def flat_parameters(given: Mapping[str, Any], before: str = "") -> dict[str, str | int | float | bool]:
+def flat_parameters(given: Mapping[str, Json], before: str = "") -> dict[str, str | int | float | bool]:
     """Nested settings by dotted keys; lists as text, None left out.
 
     Examples:
@@ -109,9 +109,6 @@ def flat_parameters(given: Mapping[str, Any], before: str = "") -> dict[str, str
         elif value is not None:
             found[name] = value if isinstance(value, int | float | bool) else str(value)
     return found
-
-
-FILE = "metrics.csv"
 
 
 def row_of(record: Record, clients: Sequence[str] = ()) -> dict[str, float]:

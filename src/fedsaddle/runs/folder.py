@@ -28,7 +28,6 @@ from fedsaddle.files import (
 from fedsaddle.runs import figures
 from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, RunIdentity, to_safetensors
 
-TRACK = "track.json"  # what trackers need to continue a run
 SECONDS = 1.0  # between two writings
 
 
@@ -103,7 +102,7 @@ class RunFolder(RunFiles):
         """Raise `BadInput` if a file of the run is a symbolic link; the folder itself may be one."""
         folders = [self.checkpoints_folder, self.baseline.path]
         own = (self.metrics, self.config, self.summary, self.model, self.split, self.table_config, self.agreed)
-        logs = (self.log, self.columns, self.progress, self.path / TRACK)
+        logs = (self.log, self.columns, self.progress, self.track)
         others = (self.features, self.deployment, self.code, *logs, *folders)
         inside = (p for folder in folders if folder.is_dir() and not folder.is_symlink() for p in folder.iterdir())
         for path in (*own, *others, *inside):

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadInput
 from fedsaddle.files import disk_failures, remove_leftovers
 from fedsaddle.text import visible
@@ -45,7 +46,8 @@ def only_writer(folder: Path, seconds: float = 0.0) -> Iterator[None]:
             raise in_use(folder)
         time.sleep(0.2)
     try:
-        remove_leftovers(folder)
+        files = RunFiles(folder)
+        remove_leftovers((folder, files.checkpoints_folder, files.trials), files.checkpoints_folder)
         yield
     finally:
         try:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsaddle.algorithms.protocols import (
-    Algorithm,
+    AnyAlgorithm,
     Guarantees,
     HasCautions,
     KeepsLayers,
@@ -22,12 +22,13 @@ from fedsaddle.algorithms.protocols import (
     mixture_of,
 )
 from fedsaddle.arguments import instance
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.documents.summary import BadEnd, DivergedSummary, RunSummary, extended
 from fedsaddle.errors import NOBODY, BadInput, Diverged, NobodyAnswered, NotFinite, within
 from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
-from fedsaddle.files import Record
+from fedsaddle.files import Json, Record
 from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.selection import main_part_name
 from fedsaddle.privacy.settings import Privacy
@@ -59,8 +60,8 @@ PRIVACY = "give fs.Privacy(epsilon=8), or None"
 
 
 def apply_privacy(
-    algorithm: Any, privacy: Privacy | None, rounds: int, resumed: RunFolder | None
-) -> tuple[Any, Privacy | None]:
+    algorithm: AnyAlgorithm, privacy: Privacy | None, rounds: int, resumed: RunFolder | None
+) -> tuple[AnyAlgorithm, Privacy | None]:
     """The algorithm as its clients run it, and the privacy that the server makes, planned for so many rounds.
 
     A resumed run keeps the plan that it began with.
@@ -83,9 +84,9 @@ def apply_privacy(
 
 
 def track_budget(
-    algorithm: Any,
+    algorithm: AnyAlgorithm,
     clients: Clients,
-    engine: Any,
+    engine: Clients,
     settings: Settings,
     folder: RunFolder | None,
     warn: Callable[[str], None],
@@ -102,8 +103,10 @@ def track_budget(
         return found
     if not isinstance(getattr(algorithm, "privacy", None), Privacy):
         return None
-    from fedsaddle.privacy.private import Accounted, large_delta, units_of
+    from fedsaddle.privacy.private import Accounted, Private, large_delta, units_of
 
+    if not isinstance(algorithm, Private):
+        return None
     kept = Accounted(clients, algorithm, units_of(algorithm, getattr(engine, "rows", None), clients.sizes))
     if told := large_delta(kept):
         warn(told)
@@ -118,7 +121,7 @@ def _enough(privacy: Privacy, rounds: int) -> None:
 
 def _planned_before(folder: Path) -> int | None:
     """The rounds that the run in a folder was planned for, by its newest checkpoint; None if there is none."""
-    for about in sorted((folder / "checkpoints").glob("*.json"), reverse=True):
+    for about in sorted(RunFiles(folder).checkpoints_folder.glob("*.json"), reverse=True):
         try:
             return int(json.loads(about.read_text())["notes"]["clients"]["privacy"]["rounds"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -128,7 +131,7 @@ def _planned_before(folder: Path) -> int | None:
 
 def wrap_clients(
     given: Clients,
-    algorithm: Algorithm[Any],
+    algorithm: AnyAlgorithm,
     settings: Settings,
     folder: RunFolder | None,
     warn: Callable[[str], None],
@@ -167,7 +170,7 @@ MAX_EMPTY_ROUNDS = 20  # rounds in a row without a reply, after which the run en
 class Loop:
     """One run and its progress."""
 
-    algorithm: Algorithm[Any]
+    algorithm: AnyAlgorithm
     engine: Clients
     evaluator: Evaluator
     settings: Settings
@@ -335,7 +338,7 @@ class Loop:
             "local_steps": iterations_of(self.algorithm, self.server, self.done),
             "seconds": round(self.seconds, 6),
         }
-        clients: dict[str, Any] = {}
+        clients: dict[str, dict[str, Json]] = {}
         first, *others = self.evaluator.parts
         for part in (first, *(others[-1:] if self.settings.evaluate_train else ())):
             measured = self._measure(part, at)
@@ -364,7 +367,7 @@ class Loop:
             raise Diverged(int(bad[0]), "loss", self.done)
         return measured
 
-    def _pool(self, part: str, at: Solution) -> dict[str, Any]:
+    def _pool(self, part: str, at: Solution) -> Record:
         try:
             return self.evaluator.pool(part, at)
         except NotFinite:

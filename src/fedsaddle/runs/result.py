@@ -5,32 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from fedsaddle.algorithms.protocols import Algorithm, OwnLayers, mixture_of
 from fedsaddle.arguments import optional, text, whole
 from fedsaddle.arguments import path as checked_path
 from fedsaddle.documents.summary import RunSummary
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Record
 from fedsaddle.problems.protocols import HasModel
+
+State = TypeVar("State", default=Any)  # of the server
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Generic[State]):
     """A finished run; `server` is its last state, `selected` the model of its best round if it chose one."""
 
-    algorithm: Algorithm[Any]
-    server: Any
-    history: list[dict[str, Any]]
+    algorithm: Algorithm[State]
+    server: State
+    history: list[Record]
     document: RunSummary  # what summary.json says
     selected: Tensor | None = None
     own: OwnLayers | None = None  # layers that clients keep to themselves
     features: tuple[str, ...] = ()  # the names of the data's columns, where they are known
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Record:
         """The figures and totals, as in summary.json."""
         return self.document.to_dict()
 
@@ -108,6 +112,7 @@ class Result:
 
     def report(self, path: str | Path) -> Path:
         """Write a page about this run to an HTML file, for people; a run with `out` has one in its folder."""
+        from fedsaddle.documents.stored import complete_rounds
         from fedsaddle.report.run_report import write_page
         from fedsaddle.report.stored_run import StoredRun
 
@@ -115,6 +120,6 @@ class Result:
         if file.is_dir():
             raise BadInput("path", str(file), "is a folder; name a file in it, such as report.html")
         try:
-            return write_page(StoredRun(file.parent, self.summary, self.history), file)
+            return write_page(StoredRun(file.parent, self.document, complete_rounds(self.history)[0]), file)
         except OSError as reason:
             raise BadInput("path", str(file), f"cannot be written: {reason.strerror}; name another file") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -33,7 +32,7 @@ from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer, require_unused
 from fedsaddle.runs.loop import Loop, apply_privacy
-from fedsaddle.runs.result import Result
+from fedsaddle.runs.result import Result, State
 from fedsaddle.runs.settings import RunOptions, Settings, parameters_of
 
 ROBUST = 'give fs.Robust(aggregation="trimmed-mean"), or None'
@@ -68,7 +67,7 @@ MOVED = {  # keywords of earlier versions
 
 @partial(hint_keywords, moved=MOVED)
 def run(
-    algorithm: Algorithm[Any],
+    algorithm: Algorithm[State],
     data: FederatedData | Rows,
     rounds: int = 100,
     *,
@@ -87,7 +86,7 @@ def run(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     options: RunOptions | None = None,
-) -> Result:
+) -> Result[State]:
     """Run `algorithm` on `data` for some rounds.
 
     The same seed gives the same draws on every engine. With the same chunk, machine and torch version, the trajectory

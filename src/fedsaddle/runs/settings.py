@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
 
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.arguments import flag, optional, text, whole
 from fedsaddle.errors import BadInput
-from fedsaddle.files import Record
+from fedsaddle.files import Json, Record
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.privacy.settings import Privacy
 from fedsaddle.robust.attacks import Attack
@@ -80,7 +79,7 @@ class Settings:
 _PLAIN = (bool, int, float, str)
 
 
-def parameters_of(algorithm: Algorithm[Any], settings: Settings) -> Record:
+def parameters_of(algorithm: AnyAlgorithm, settings: Settings) -> Record:
     """The fields of the algorithm and of the settings, without those that are None; what is no number is text."""
     return {"algorithm": {"class": type(algorithm).__name__, **_fields(algorithm)}, "run": _fields(settings)}
 
@@ -92,7 +91,7 @@ def _fields(thing: object) -> Record:
     return {name: _plain(value) for name, value in found.items() if value is not None}
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> Json:
     if isinstance(value, _PLAIN):
         return value
     if is_dataclass(value) and not isinstance(value, type):

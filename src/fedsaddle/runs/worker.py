@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.choose import keep_freed_memory
@@ -22,6 +22,7 @@ from fedsaddle.engines.device import CPU, be_deterministic, find_device
 from fedsaddle.engines.workers import Worker, WorkersFailed, one_thread
 from fedsaddle.errors import BadInput, FedSaddleError, within
 from fedsaddle.federation.clients import Task
+from fedsaddle.files import Json, JsonObject
 from fedsaddle.robust.attacks import Attack, hostile_task, with_flipped_labels
 from fedsaddle.runs.checkpoints import fingerprint
 
@@ -34,11 +35,11 @@ DATA = "FEDSADDLE_DATA"
 class WorkerRecipe:
     """What a worker needs to make what the driver has; it compares the fingerprints."""
 
-    factory: str | Mapping[str, Any]
+    factory: str | Mapping[str, Json]
     seed: int
     lost_replies: float
     fingerprint: str
-    attack: Mapping[str, Any] | None = None
+    attack: Mapping[str, Json] | None = None
     device: str = "cpu"  # where its tasks run
     precision: str = "full"
     deterministic: bool = False
@@ -68,7 +69,7 @@ def build_worker(text: str | bytes) -> Worker:
         raise failed from None
 
 
-def _build(given: dict[str, Any]) -> Worker:
+def _build(given: JsonObject) -> Worker:
     one_thread()
     keep_freed_memory()
     if given["deterministic"]:
@@ -88,9 +89,9 @@ def _build(given: dict[str, Any]) -> Worker:
     return attacked_worker(algorithm, rows, attack, device, given["precision"])
 
 
-def _made(factory: str | dict[str, Any]) -> tuple[Algorithm[Any], Stacked | Lazy]:
+def _made(factory: str | JsonObject) -> tuple[AnyAlgorithm, Stacked | Lazy]:
     if not isinstance(factory, str):
-        made: tuple[Algorithm[Any], Stacked | Lazy] = import_module(FROM_CONFIG).make(factory)
+        made: tuple[AnyAlgorithm, Stacked | Lazy] = import_module(FROM_CONFIG).make(factory)
         return made
     module, _, name = factory.partition(":")
     try:
@@ -101,7 +102,7 @@ def _made(factory: str | dict[str, Any]) -> tuple[Algorithm[Any], Stacked | Lazy
 
 
 def attacked_worker(
-    algorithm: Any,
+    algorithm: AnyAlgorithm,
     rows: Stacked | Lazy,
     attack: Attack | None,
     device: torch.device = CPU,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
+from fedsaddle.numerics import roc
 
 DRAWS = 200
 MAX_FPR = 0.3
@@ -38,30 +39,28 @@ class Rows:
         drawn = np.bincount(rng.integers(0, count, count), minlength=count)
         return drawn[self.unit].astype(np.float64)
 
+    def falling(self, scores: Floats) -> tuple[Floats, Rows, Ints]:
+        """Scores and rows in falling order of the scores, and that order."""
+        order = np.argsort(-scores, kind="stable")
+        return scores[order], Rows(self.labels[order], self.site[order], self.unit[order]), order
+
 
 Figure = Callable[[Floats, Rows, Floats], float]
 
 
 def auroc(scores: Floats, rows: Rows, weights: Floats) -> float:
     """The weighted share of pairs in the right order."""
-    fpr, tpr = _roc(scores, rows, weights)
-    return float(np.diff(fpr) @ (tpr[1:] + tpr[:-1]) / 2)
+    return _or_nan(roc.auroc(scores, rows.labels, weights))
 
 
 def partial_auroc(scores: Floats, rows: Rows, weights: Floats) -> float:
     """The area up to a false positive rate of 0.3, on McClish's scale."""
-    fpr, tpr = _roc(scores, rows, weights)
-    stop = int(np.searchsorted(fpr, MAX_FPR, side="right"))
-    x, y = np.append(fpr[:stop], MAX_FPR), np.append(tpr[:stop], np.interp(MAX_FPR, fpr, tpr))
-    area, least = float(np.diff(x) @ (y[1:] + y[:-1]) / 2), MAX_FPR**2 / 2
-    return 0.5 * (1 + (area - least) / (MAX_FPR - least))
+    return _or_nan(roc.partial_auroc(scores, rows.labels, MAX_FPR, weights=weights))
 
 
 def average_precision(scores: Floats, rows: Rows, weights: Floats) -> float:
     """The mean precision over the positives."""
-    up, down = _from_top(scores, rows, weights)
-    precision = up[1:] / np.maximum(up[1:] + down[1:], 1e-12)
-    return float(np.diff(up) @ precision / up[-1]) if up[-1] > 0 else float("nan")
+    return _or_nan(roc.average_precision(scores, rows.labels, weights))
 
 
 def accuracy(scores: Floats, rows: Rows, weights: Floats) -> float:
@@ -89,15 +88,16 @@ class Aim:
     about: str
 
     def value(self, scores: Floats, rows: Rows) -> float:
-        """The figure on these rows; higher is better."""
-        return self.figure(scores, rows, np.ones(len(scores)))
+        """The figure on these rows; higher is better, and NaN if there is none."""
+        return self.figure(scores, rows, np.ones(len(scores))) if np.isfinite(scores).all() else np.nan
 
     def gain(self, ours: Floats, theirs: Floats, rows: Rows, seed: int = 0) -> tuple[float, float]:
         """The difference of two models' figures and its standard error, over draws of units."""
         rng, found = np.random.default_rng([seed, 47]), []
-        for _ in range(DRAWS):
+        falling = [rows.falling(scores) for scores in (ours, theirs)]  # each draw then sorts what is sorted
+        for _ in range(DRAWS if np.isfinite(ours).all() and np.isfinite(theirs).all() else 0):
             w = rows.weights(rng)
-            both = [self.figure(s, rows, w) for s in (ours, theirs)]
+            both = [self.figure(s, own, w[order]) for s, own, order in falling]
             if np.isfinite(both).all():
                 found.append(both[0] - both[1])
         gap = self.value(ours, rows) - self.value(theirs, rows)
@@ -123,17 +123,5 @@ def aim_of(name: object) -> Aim:
     return AIMS[name]
 
 
-def _from_top(scores: Floats, rows: Rows, weights: Floats) -> tuple[Floats, Floats]:
-    """Positives and negatives among the highest scores, from 0 up; equal scores are one step."""
-    order = np.argsort(-scores, kind="stable")
-    s, w, positive = scores[order], weights[order], rows.labels[order] > 0
-    last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1)
-    up, down = (np.concatenate([[0.0], np.cumsum(w * side)[last]]) for side in (positive, ~positive))
-    return up, down
-
-
-def _roc(scores: Floats, rows: Rows, weights: Floats) -> tuple[Floats, Floats]:
-    up, down = _from_top(scores, rows, weights)
-    if up[-1] <= 0 or down[-1] <= 0:
-        return np.array([0.0, 1.0]), np.array([np.nan, np.nan])
-    return down / down[-1], up / up[-1]
+def _or_nan(figure: float | None) -> float:
+    return np.nan if figure is None else figure

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from fedsaddle.config.schema import Experiment, validate_experiment
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.files import Json
 from fedsaddle.studies import recipes
 
 STEPS = (0.3, 0.1, 1.0, 0.03)  # the first is preferred: another has to beat it by more than chance
@@ -19,6 +20,7 @@ ROUNDS = 100
 MOST_BATCH = 256
 MOST_COHORT = 500  # clients in a round, where there are more
 EVALUATIONS = 25  # of a run
+SECOND_ROUNDS = 40  # of a second stage, from the model of the default
 PICTURE_STEPS = (0.1, 0.03, 0.3)
 PICTURE_BATCH = 32
 PICTURE_ROUNDS = (20, 40)  # at least, at most
@@ -28,11 +30,14 @@ PICTURE_PATIENCE = 4  # of these
 MANY_PICTURES = 2000  # from which on a larger network is trained
 HINGE_ROWS = 2  # rows of the rarer class a feature, from which on hinges are tried
 FEDAVG = "FedAvg"
-BASE = "FedAvgM, site intercepts"
+BASE = "logistic regression, site intercepts"
 BASE_PICTURES = "FedAvgM"
-HINGES = "FedAvgM, site intercepts, hinges"
+HINGES = "logistic regression, hinges"
 PLAIN = {"name": "supervised", "loss": "logistic"}  # what FedAvg minimises, from zero and without a penalty
-AVERAGED = "FedAvgM, site intercepts, averaged with hinges"
+AVERAGED = "logistic regression, averaged with hinges"
+EXACT_ROUNDS = 20  # of Newton, which needs 6 to 7; damped steps need more
+EXACT_PARAMETERS = 500  # at most; their Hessian has 125,250 numbers
+EXACT_WORK = 2e10  # at most, of rows times squared parameters: some 10 seconds an exchange on a core
 
 
 @dataclass(frozen=True)
@@ -74,21 +79,26 @@ class Candidate:
     name: str
     algorithm: str
     about: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    problem: Mapping[str, Any] = field(default_factory=dict)
-    model: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Json] = field(default_factory=dict)
+    problem: Mapping[str, Json] = field(default_factory=dict)
+    model: Mapping[str, Json] = field(default_factory=dict)
     without: frozenset[str] = frozenset()  # kinds of features that it leaves out
     start: str | None = None  # the candidate whose model it starts from
     rounds: int = ROUNDS
     steps: tuple[float, ...] = STEPS
-    step_form: str = "cosine"  # or "staged" for algorithms with stages, "constant"
-    evaluations: int = EVALUATIONS
+    step_form: str = "cosine"  # or "staged" for algorithms with stages, "constant", "none" for those without a step
+    evaluations: int = EVALUATIONS  # to choose the best round; 0: the last one is taken
     patience: int | None = None  # evaluations without a better one, after which a trial ends
 
     @property
     def log_odds(self) -> bool:
         """Whether its scores are log odds: it minimises a log loss, not a loss of rankings."""
         return self.problem.get("name") == "supervised"
+
+    @property
+    def exact(self) -> bool:
+        """Whether it goes to the minimum of its objective: it has no step to tune, and its last round is the best."""
+        return self.step_form == "none"
 
     def experiment(self, step: float, seed: int, select: str | None = None) -> Experiment:
         """The sections of a config that describe a trial; `select` is the measure that chooses its best round."""
@@ -97,17 +107,18 @@ class Candidate:
             "staged": recipes.staged(step),
             "constant": step,
         }
+        given = {} if self.exact else {"primal_step": forms[self.step_form]}
         return validate_experiment(
             {
                 "model": dict(self.model),
                 "problem": dict(self.problem),
-                "algorithm": {"name": self.algorithm, "primal_step": forms[self.step_form], **self.options},
+                "algorithm": {"name": self.algorithm, **given, **self.options},
                 "run": {
                     "seed": seed,
                     "rounds": self.rounds,
-                    "evaluate_every": max(1, self.rounds // self.evaluations),
+                    "evaluate_every": max(1, self.rounds // max(1, self.evaluations)),
                     "checkpoint_every": max(1, self.rounds // 4),
-                    "select": select,
+                    "select": None if self.exact or not self.evaluations else select,
                     "patience": self.patience,
                 },
             }
@@ -138,26 +149,35 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
     momentum = {**local, "server_momentum": 0.9, "nesterov": True}
     linear, plain, bent = {"name": "logistic"}, frozenset({"site", "hinge"}), frozenset({"hinge"})
 
-    def likelihood(without: frozenset[str]) -> dict[str, Any]:
+    def likelihood(without: frozenset[str]) -> dict[str, Json]:
         few = facts.rare < facts.width(without)
         return recipes.likelihood((10.0 if few else 1.0) / facts.rows)
 
+    def regression(name: str, about: str, problem: Mapping[str, Json], without: frozenset[str]) -> Candidate:
+        d = facts.width(without) + 1
+        if d <= EXACT_PARAMETERS and facts.rows * d**2 <= EXACT_WORK:
+            return Candidate(
+                name, "Newton", f"{about}, exact", {}, problem, linear, without, rounds=EXACT_ROUNDS, steps=(1.0,),
+                step_form="none",
+            )  # fmt: skip
+        return Candidate(name, "FedAvg", f"{about}, with server momentum", momentum, problem, linear, without)
+
     found = [
         Candidate(FEDAVG, "FedAvg", "cross-entropy, no more", local, PLAIN, linear, plain),
-        Candidate(BASE, "FedAvg", "cross-entropy with server momentum", momentum, likelihood(bent), linear, bent),
+        regression(BASE, "cross-entropy", likelihood(bent), bent),
     ]
     if facts.features.get("hinge") and facts.rare >= HINGE_ROWS * facts.width():
         few = {**likelihood(frozenset()), "l2": 10.0 / facts.rows}
-        found.append(Candidate(HINGES, "FedAvg", "the same, bent at quartiles", momentum, few, linear))
+        found.append(regression(HINGES, "the same, bent at quartiles", few, frozenset()))
     if facts.rare >= facts.width(bent):
-        mlp = {"name": "mlp", "hidden": [32]}
+        mlp: dict[str, Json] = {"name": "mlp", "hidden": [32]}
         found.append(
             Candidate("FedAvgM, MLP", "FedAvg", "a network of 32 units", momentum, likelihood(bent), mlp, bent)
         )
-    return found + _second_stages(facts, aim, BASE, {"rounds": 40, "model": linear, "without": bent})
+    return found + _second_stages(facts, aim, replace(found[1], rounds=SECOND_ROUNDS, steps=STEPS))
 
 
-def _picture_model(facts: Facts) -> dict[str, Any]:
+def _picture_model(facts: Facts) -> dict[str, Json]:
     """Two convolutions, with more filters for many pictures; for pictures that are not square an MLP."""
     if len(facts.shape) != 3 or facts.shape[1] != facts.shape[2] or facts.shape[1] < 4:
         return {"name": "mlp", "hidden": [64]}
@@ -172,84 +192,55 @@ def _for_pictures(facts: Facts, aim: str) -> list[Candidate]:
     likelihood = recipes.likelihood(0.0)
     passes = PICTURE_PASSES * facts.rows / (facts.clients * recipes.LOCAL_STEPS * PICTURE_BATCH)
     rounds = int(np.clip(np.ceil(passes), *PICTURE_ROUNDS))
-    alike: dict[str, Any] = {
-        "model": _picture_model(facts),
-        "rounds": rounds,
-        "steps": PICTURE_STEPS,
-        "evaluations": PICTURE_EVALUATIONS,
-        "patience": PICTURE_PATIENCE,
-    }
+    trained = partial(
+        Candidate,
+        model=_picture_model(facts),
+        rounds=rounds,
+        steps=PICTURE_STEPS,
+        evaluations=PICTURE_EVALUATIONS,
+        patience=PICTURE_PATIENCE,
+    )
     found = [
-        Candidate(FEDAVG, "FedAvg", "cross-entropy", local, PLAIN, **alike),
-        Candidate(BASE_PICTURES, "FedAvg", "with server momentum", momentum, likelihood, **alike),
+        trained(FEDAVG, "FedAvg", "cross-entropy", local, PLAIN),
+        trained(BASE_PICTURES, "FedAvg", "with server momentum", momentum, likelihood),
     ]
-    short = {**alike, "rounds": PICTURE_ROUNDS[0]}
-    return found + _second_stages(facts, aim, BASE_PICTURES, short)
+    return found + _second_stages(facts, aim, replace(found[1], rounds=PICTURE_ROUNDS[0]))
 
 
-def _second_stages(facts: Facts, aim: str, base: str, alike: dict[str, Any]) -> list[Candidate]:
-    """Trained for the aim itself, from the model of the default."""
-    few: dict[str, Any] = {**alike, "start": base}
-    cohort = {k: v for k, v in _local(facts).items() if k != "batch_size"}
-    half = max(8, min(facts.batch, PICTURE_BATCH) // (2 if facts.pictures else 1))
+def _second_stages(facts: Facts, aim: str, first: Candidate) -> list[Candidate]:
+    """Trained for the aim itself, from the model of `first`, the default, and otherwise alike."""
+    local = _local(facts)
+
+    def then(
+        algorithm: str, about: str, options: Mapping[str, Json], problem: Mapping[str, Json], form: str = "cosine"
+    ) -> Candidate:
+        return replace(
+            first, name=f"{first.name}, then {algorithm}", algorithm=algorithm, about=about, options=options,
+            problem=problem, step_form=form, start=first.name,
+        )  # fmt: skip
+
     if aim == "worst-site":
         likelihood = recipes.likelihood(1.0 / facts.rows)
+        worst = {**local, "dual_step": 1e-2, "weighting": "weight"}
         return [
-            Candidate(
-                f"{base}, then DRFA",
-                "DRFA",
-                "for the worst mixture of sites",
-                {**_local(facts), "dual_step": 1e-2, "weighting": "weight"},
-                likelihood,
-                step_form="constant",
-                **few,
-            ),
-            Candidate(
-                f"{base}, then q-FedAvg",
-                "q-FedAvg",
-                "for powers of the losses",
-                {**_local(facts), "q": 0.5},
-                likelihood,
-                step_form="constant",
-                **few,
-            ),
+            then("DRFA", "for the worst mixture of sites", worst, likelihood, "constant"),
+            then("q-FedAvg", "for powers of the losses", {**local, "q": 0.5}, likelihood, "constant"),
         ]
     if aim == "accuracy":
         return []
-    found = [
-        Candidate(
-            f"{base}, then CODASCA",
-            "CODASCA",
-            "for the AUROC, with control variates",
-            {**_local(facts), "weighting": "size", "stage_rounds": few["rounds"] // 3 + 1},
-            recipes.auc(),
-            step_form="staged",
-            **few,
-        )
-    ]
-    pairs = {**cohort, "batch_size": half, "local_steps": recipes.LOCAL_STEPS}
+    staged = {**local, "weighting": "size", "stage_rounds": first.rounds // 3 + 1}
+    half = max(8, min(facts.batch, PICTURE_BATCH) // (2 if facts.pictures else 1))
+    pairs = {**local, "batch_size": half}
+    found = [then("CODASCA", "for the AUROC, with control variates", staged, recipes.auc(), "staged")]
     if aim == "auroc":
-        found.append(
-            Candidate(
-                f"{base}, then FedX1",
-                "FedX1",
-                "for the AUROC, by pairs across sites",
-                pairs,
-                recipes.pairs(),
-                **few,
-            )
-        )
-    else:
-        risk = "average-precision" if aim == "average-precision" else "partial-auc"
-        found.append(
-            Candidate(f"{base}, then FedX2", "FedX2", f"for {aim}, by pairs", pairs, recipes.pairs(risk), **few)
-        )
-    return found
+        return [*found, then("FedX1", "for the AUROC, by pairs across sites", pairs, recipes.pairs())]
+    risk = "average-precision" if aim == "average-precision" else "partial-auc"
+    return [*found, then("FedX2", f"for {aim}, by pairs", pairs, recipes.pairs(risk))]
 
 
-def _local(facts: Facts) -> dict[str, Any]:
+def _local(facts: Facts) -> dict[str, Json]:
     batch = min(facts.batch, PICTURE_BATCH) if facts.pictures else facts.batch
-    found: dict[str, Any] = {"local_steps": recipes.LOCAL_STEPS, "batch_size": batch}
+    found: dict[str, Json] = {"local_steps": recipes.LOCAL_STEPS, "batch_size": batch}
     if facts.clients > MOST_COHORT:
         found["sampled_clients"] = MOST_COHORT
     return found

@@ -9,12 +9,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fedsaddle.config.build import check_keys
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.config.toml_files import DEEPEST, parse_toml
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json, JsonObject
 
 MOST_CELLS = 10_000
 EXAMPLE = "write it like algorithm.primal_step=0.01,0.03,0.1"
@@ -40,10 +40,10 @@ class Axis:
     """A key of the config and its values, or a range."""
 
     key: str
-    values: tuple[Any, ...] | Range
+    values: tuple[Json, ...] | Range
 
     @property
-    def listed(self) -> list[Any]:
+    def listed(self) -> list[Json]:
         """For JSON."""
         return [str(self.values)] if isinstance(self.values, Range) else list(self.values)
 
@@ -63,7 +63,7 @@ def parse_axis(text: str, option: str = "--set") -> Axis:
     return make_axis(key.strip(), range_of(given) or _values(given), option)
 
 
-def make_axis(key: str, values: object, option: str = "values") -> Axis:
+def make_axis(key: str, values: Json | Range, option: str = "values") -> Axis:
     """An axis of a key and a list of values or a range, checked."""
     parts = key.split(".") if isinstance(key, str) else []
     if not 2 <= len(parts) <= DEEPEST or not all(parts):
@@ -96,21 +96,22 @@ def range_of(text: str) -> Range | None:
     return Range(low, high, log, all(re.fullmatch(r"[-+]?\d+", found[k]) for k in (1, 2)))
 
 
-def _values(text: str) -> tuple[Any, ...]:
+def _values(text: str) -> tuple[Json, ...]:
     try:
         return tuple(parse_toml(f"v = [{text}]")["v"])
     except ValueError:
         return tuple(_value(part.strip()) for part in text.split(","))
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> Json:
     try:
-        return parse_toml(f"v = {text}")["v"]
+        value: Json = parse_toml(f"v = {text}")["v"]
     except ValueError:
         return text
+    return value
 
 
-def cells_of(axes: Sequence[Axis]) -> list[dict[str, Any]]:
+def cells_of(axes: Sequence[Axis]) -> list[dict[str, Json]]:
     """Every combination of the values; the last axis changes fastest.
 
     Raises:
@@ -138,9 +139,9 @@ def require_once(keys: Sequence[str]) -> None:
         raise BadInput("--set", again, "is there twice; name all its values once")
 
 
-def with_values(content: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def with_values(content: Mapping[str, Json], values: Mapping[str, Json]) -> JsonObject:
     """A copy of a config's content, with other values of some keys."""
-    made: dict[str, Any] = copy.deepcopy(dict(content))
+    made: JsonObject = copy.deepcopy(dict(content))
     for key, value in values.items():
         *sections, last = key.split(".")
         place = made
@@ -152,7 +153,7 @@ def with_values(content: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
     return made
 
 
-def config_of(content: Mapping[str, Any], values: Mapping[str, Any], seed: int) -> Config:
+def config_of(content: Mapping[str, Json], values: Mapping[str, Json], seed: int) -> Config:
     """The config of one run, with all keys checked.
 
     Raises:

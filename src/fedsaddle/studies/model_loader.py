@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,9 +11,7 @@ from torch import nn
 from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS, entry
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.tables import parse
-from fedsaddle.data.tables.columns import MISSING, MISSING_NUMBER, NOTHING
-from fedsaddle.data.tables.judge import LARGEST
+from fedsaddle.data.tables import encode_rows
 from fedsaddle.files import write_atomically, write_json
 from fedsaddle.metrics.calibration import Platt, Threshold
 
@@ -34,7 +30,33 @@ def probability(scores: torch.Tensor) -> torch.Tensor:
     """The probability of {positive} for each score."""
     return torch.sigmoid(SLOPE * scores + INTERCEPT)
 '''
-ENCODED = Path(__file__).with_name("encode_rows.txt")
+ROWS = '''
+
+FEATURES = json.loads(Path(__file__).with_name("features.json").read_text(encoding="utf-8"))
+ENCODER = RowEncoder(
+    tuple(map(Encoded.from_dict, FEATURES)),
+    words={words},
+    rare={rare},  # digests
+    others={others},
+)
+
+
+def predict(rows, strict: bool = True):
+    """{kind} of rows: a number for a dictionary {{column: cell}}, a list for a list of them or a DataFrame.
+
+    A cell may be text as the file writes it, a number or a date; an empty cell, None or NaN is missing and is imputed.
+    Raises ValueError for a column that is unknown or not there, a cell that cannot be read and a category that was not
+    seen in training. With strict=False these are warnings; such a cell counts as missing or as another category.
+    """
+    with torch.no_grad():
+        found = {scores}.tolist()
+    return found[0] if isinstance(rows, dict) else found
+
+
+def encoded(rows, strict: bool = True) -> torch.Tensor:
+    """Encode rows as `predict` takes them, for the model: `model(encoded(rows))` are their scores."""
+    return torch.as_tensor(ENCODER.encode(rows, strict), dtype=next(model.parameters()).dtype)
+'''
 
 
 def write_loader(
@@ -50,52 +72,49 @@ def write_loader(
     if data.encoding:
         write_json(out / "features.json", [feature.to_dict() for feature in data.encoding])
     target = entry(MODELS, "model.name", model.section.name).target
-    encoding = encoding_source(data, platt is not None and threshold is not None) if tabular else ""
-    source = loader_source(module, target, model.arguments, encoding)
-    if platt is not None and threshold is not None:
-        positive = repr(data.classes[1]) if len(data.classes) == 2 else "the positive class"
-        source += PROBABILITY.format(
-            slope=platt.slope,
-            intercept=platt.intercept,
-            threshold=threshold.probability,
-            reason=threshold.reason,
-            positive=positive.encode("unicode_escape").decode().replace('"""', "'"),
-        )
-        if "\nimport torch\n" not in source:
-            source = source.replace("from safetensors.torch import", "import torch\nfrom safetensors.torch import", 1)
-    write_atomically(out / "load_model.py", source.encode())
+    chance = "" if platt is None or threshold is None else probability_source(platt, threshold, data.classes)
+    encoding = encoding_source(data, bool(chance)) if tabular else ""
+    source = loader_source(module, target, model.arguments, encoding, chance)
+    write_atomically(out / "load_model.py", source.encode("ascii", "backslashreplace"))
 
 
-def loader_source(module: nn.Module, target: str, arguments: dict[str, Any], encoding: str) -> str:
+def loader_source(
+    module: nn.Module, target: str, arguments: Mapping[str, object], encoding: str = "", chance: str = ""
+) -> str:
     """The source of load_model.py; it imports `target` ("module:name") if the model needs more than plain layers."""
     code, extra, needs = as_code(module), "", ""
     if code is None:
         place, _, name = target.partition(":")
-        whose = (
-            "FedSaddle"
-            if place.startswith("fedsaddle.")
-            else f"the module {place}, which must be installed or beside it"
-        )
+        ours = place.startswith("fedsaddle.")
+        whose = "FedSaddle" if ours else f"the module {place}, which must be installed or beside it"
         needs = f", with the class {name} of {whose}"
-        extra = f"from {place} import {name}\n"
+        extra = f"from {place} import {name}\n\n"
         code = f"{name}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})"
     if next(module.parameters()).dtype == torch.float64:
         code += ".double()"
-    imports = ["from pathlib import Path", "", "from safetensors.torch import load_file"]
-    if encoding:
-        imports = [f"import {name}" for name in ("difflib", "hashlib", "json", "math", "re", "warnings")]
-        imports += ["from collections import Counter", "from datetime import date as day"]
-        imports += ["from datetime import datetime, timedelta, timezone"]
-        imports += ["from pathlib import Path", "", "import torch", "from safetensors.torch import load_file"]
-    if "nn." in code:
-        imports.append("from torch import nn")
-    body = f"\n\nmodel = {code}\n" if not extra else f"\n\n{extra}\nmodel = {code}\n"
-    more = "; `predict(rows)` takes rows of cells" if encoding else ""
-    return HEAD.format(needs=needs, more=more) + "\n".join(imports) + body + LOAD + encoding
+    imports = ["import json"] if encoding else []
+    imports += ["from pathlib import Path", ""]
+    imports += ["import torch"] if encoding or chance else []
+    imports += ["from safetensors.torch import load_file"]
+    imports += ["from torch import nn"] if "nn." in code else []
+    head = HEAD.format(needs=needs, more="; `predict(rows)` takes rows of cells" if encoding else "")
+    return head + "\n".join(imports) + f"\n\n{extra}model = {code}\n" + LOAD + chance + encoding
+
+
+def probability_source(platt: Platt, threshold: Threshold, classes: Sequence[str]) -> str:
+    """The function that makes probabilities of scores, and the threshold."""
+    positive = repr(classes[1]) if len(classes) == 2 else "the positive class"
+    return PROBABILITY.format(
+        slope=platt.slope,
+        intercept=platt.intercept,
+        threshold=threshold.probability,
+        reason=threshold.reason,
+        positive=positive.encode("unicode_escape").decode().replace('"""', "'"),
+    )
 
 
 def encoding_source(data: FederatedData, calibrated: bool) -> str:
-    """The functions that check and encode rows, with what the reader of tables goes by filled in.
+    """The functions that check and encode rows: a copy of `encode_rows`, with what it needs to know of the columns.
 
     Values of category columns that are too rare for a feature are written as digests: the file may be passed on.
     """
@@ -109,38 +128,17 @@ def encoding_source(data: FederatedData, calibrated: bool) -> str:
     for column in words:
         pooled = any(f.kind == "other" and f.column == column for f in data.encoding)
         for value in sorted({*data.seen.values.get(column, ())} - {*words[column]}):
-            rare[column].append(_digest(column, value)) if pooled else words[column].append(value)
+            rare[column].append(encode_rows.digest(column, value)) if pooled else words[column].append(value)
     scores = "model(encoded(rows, strict))"
-    filled = {
-        "PREDICT": "The probability" if calibrated else "The scores",
-        "SCORES": f"probability({scores}).flatten()" if calibrated else scores,
-    }
-    filled |= {
-        name: ascii(value)
-        for name, value in {
-            "OTHERS": sorted(data.seen.others),
-            "WORDS": {column: sorted(values) for column, values in words.items()},
-            "RARE": {column: digests for column, digests in rare.items() if digests},
-            "MISSING_NUMBER": sorted(MISSING_NUMBER),
-            "MISSING": sorted(MISSING),
-            "NOTHING": sorted(NOTHING),
-            "PLAIN": parse.PLAIN.pattern,
-            "CELL": parse.CELL.pattern,
-            "POINT": parse.POINT.pattern,
-            "COMMA": parse.COMMA.pattern,
-            "SPELLING": parse.SPELLING,
-            "UNITS": sorted(parse.UNITS),
-            "DATES": [shape.pattern for shape in parse.SHAPES],
-            "HOUR": parse.HOUR.pattern,
-            "MONTHS": parse.MONTHS,
-            "LARGEST": LARGEST,
-        }.items()
-    }
-    return re.sub("@([A-Z_]+)@", lambda found: filled[found[1]], ENCODED.read_text(encoding="utf-8"))
-
-
-def _digest(column: str, value: str) -> str:
-    return hashlib.sha256(f"{column}\0{value}".encode()).hexdigest()[:16]
+    rows = ROWS.format(
+        kind="The probability" if calibrated else "The scores",
+        scores=f"probability({scores}).flatten()" if calibrated else scores,
+        words=ascii({column: sorted(values) for column, values in words.items()}),
+        rare=ascii({column: digests for column, digests in rare.items() if digests}),
+        others=ascii(sorted(data.seen.others)),
+    )
+    _, _, copied = Path(encode_rows.__file__).read_text(encoding="utf-8").partition('"""\n\nimport')
+    return f"\n# How rows are encoded: a copy of {encode_rows.__name__}\n\nimport{copied}{rows}"
 
 
 def as_code(module: nn.Module) -> str | None:

@@ -6,9 +6,9 @@ The candidates of a search, the config that `fedsaddle init --csv` writes and th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fedsaddle.config.registry import Entry
+from fedsaddle.files import Json
 
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.16  # of the rows that are held out
 LOCAL_STEPS, BATCH_SIZE = 8, 64
@@ -27,9 +27,9 @@ def problem_for(algorithm: str, known: Entry) -> str:
     return RANKING_PROBLEMS[known.kind]
 
 
-def likelihood(l2: float | None = None, loss: str = "logistic") -> dict[str, Any]:
+def likelihood(l2: float | None = None, loss: str = "logistic") -> dict[str, Json]:
     """The supervised problem: without a penalty of biases, and a logistic one starts from the base rate."""
-    found: dict[str, Any] = {"name": "supervised", "loss": loss}
+    found: dict[str, Json] = {"name": "supervised", "loss": loss}
     if l2 is not None:
         found["l2"] = l2
     found["l2_biases"] = False
@@ -38,23 +38,23 @@ def likelihood(l2: float | None = None, loss: str = "logistic") -> dict[str, Any
     return found
 
 
-def pairs(risk: str = "auc") -> dict[str, Any]:
+def pairs(risk: str = "auc") -> dict[str, Json]:
     """The pairwise problem; the logistic loss is the one of the AUROC."""
     return {"name": "pairwise", "risk": risk, **({"loss": "logistic"} if risk == "auc" else {})}
 
 
-def auc() -> dict[str, Any]:
+def auc() -> dict[str, Json]:
     """The min-max problem of the AUROC, of sigmoids of the scores, so that any step is safe."""
     return {"name": "auc", "sigmoid": True}
 
 
-def problem_section(name: str, rows: int, loss: str = "logistic") -> dict[str, Any]:
+def problem_section(name: str, rows: int, loss: str = "logistic") -> dict[str, Json]:
     """The section [problem] for so many training rows, without what the problem itself defaults to."""
-    made: dict[str, dict[str, Any]] = {"supervised": likelihood(1.0 / rows, loss), "auc": auc(), "pairwise": pairs()}
+    made: dict[str, dict[str, Json]] = {"supervised": likelihood(1.0 / rows, loss), "auc": auc(), "pairwise": pairs()}
     return made.get(name, {"name": name})
 
 
-def staged(first: float) -> dict[str, Any]:
+def staged(first: float) -> dict[str, Json]:
     """A step that falls from stage to stage."""
     return {"name": "geometric", "first": first, "factor": STAGE_FACTOR}
 
@@ -66,7 +66,7 @@ def first_step(kind: str) -> float:
 
 def default_step(
     algorithm: str, kind: str, rounds: int, first: float | None = None
-) -> float | Mapping[str, Any] | None:
+) -> float | Mapping[str, Json] | None:
     """The step of the model, which begins with `first`; None: the algorithm's own default."""
     first = first_step(kind) if first is None else first
     if algorithm in CONSTANT:
@@ -76,7 +76,7 @@ def default_step(
     return None if kind == "minimax" else {"name": "cosine", "first": first, "rounds": rounds}
 
 
-def stages(algorithm: str, rounds: int) -> dict[str, Any]:
+def stages(algorithm: str, rounds: int) -> dict[str, Json]:
     """What algorithms with stages are given besides; sites count by their rows, as in the pooled AUROC."""
     if algorithm not in RANKERS:
         return {}

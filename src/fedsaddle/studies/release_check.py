@@ -286,7 +286,7 @@ def _of_run(files: RunFolder, summary: RunSummary) -> RepeatableRun:
 
 
 def _of_search(files: RunFolder, summary: SearchSummary) -> RepeatableRun:
-    stored, config = read_document(SearchOptions, files.path / "search.json"), files.read_config()
+    stored, config = read_document(SearchOptions, files.search), files.read_config()
     if stored is None or config is None or "trial" not in config:
         raise MissingData(f"{visible(files.path)}: has no search.json or config.json, by which it could be repeated")
     known = {field.name for field in fields(TableConfig)} - {"table"}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.array_types import Floats
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.studies.aims import Aim, Rows
@@ -31,7 +31,7 @@ class Model:
 
     name: str
     vector: Tensor
-    algorithm: Algorithm[Any]
+    algorithm: AnyAlgorithm
     data: FederatedData  # with its features only; at deployed sites a placeholder row of each class
     trial: Trial
     scores: Floats | None = None  # of the validation rows; None if these are elsewhere

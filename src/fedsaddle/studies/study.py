@@ -17,10 +17,10 @@ from fedsaddle.arguments import path as file_path
 from fedsaddle.array_types import Floats
 from fedsaddle.data.cautions import cautions
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.tables.encode_rows import cell_text
 from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.data.tables.read import check_names
-from fedsaddle.data.tables.sources import cell_text
 from fedsaddle.documents.summary import SearchSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, NotGiven
 from fedsaddle.files import Record, make_folder, read_object, require_folder, write_json
@@ -267,8 +267,8 @@ def _study(
     make_folder("out", folder.path)
     with only_writer(folder.path):
         notes = {"notes": [] if dataset is None else list(dataset.notes), "cautions": cautions(rows)}
-        write_json(folder.path / "search.json", {**settings, "test_rows": test_rows})
-        trials = folder.path / "trials"
+        write_json(folder.search, {**settings, "test_rows": test_rows})
+        trials = folder.trials
         watch.begin(rows, notes["notes"], notes["cautions"], Clock.at(trials, options.budget).seconds)
         choice = search(
             rows,
@@ -289,7 +289,7 @@ def _study(
         report = None
         if kept:
             write_provenance(folder.path, table.table if table is not None and isinstance(table.table, Path) else None)
-            report = report_or_warning(folder.path, watch.warn)
+            report = report_or_warning(folder.path, watch.warn, finished.rankings)
     encoder = None
     if dataset is not None and table is not None and isinstance(dataset.pending, TableFeatures):
         encoder = Encoder.of(choice.chosen.data.encoding, dataset.pending, table.numeric)
@@ -309,7 +309,7 @@ def _study(
 
 def check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
     """Refuse a folder with another run, and a resumed study with other settings."""
-    path = folder.path / "search.json"
+    path = folder.search
     if not resume:
         if folder.holds_run or path.exists():
             raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
@@ -337,7 +337,7 @@ def _test_rows(folder: RunFolder, data: FederatedData) -> Record:
     """
     assert data.test is not None
     found = {"features": digest(data.test.x), "labels": digest(data.test.y)}
-    path = folder.path / "search.json"
+    path = folder.search
     before = read_object(path).get("test_rows", found) if path.exists() else found
     for name, value in found.items():
         if before.get(name) != value:

@@ -7,18 +7,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedsaddle.arguments import flag, function, instance, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.config.schema import Config
 from fedsaddle.config.toml_files import read_toml
+from fedsaddle.documents.sweep import SweepCell, SweepSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData, NotGiven, install
-from fedsaddle.files import make_folder, read_object, require_folder, write_json
+from fedsaddle.files import Json, JsonObject, make_folder, read_object, require_folder, write_json
 from fedsaddle.metrics.selection import Target
 from fedsaddle.processes import cores
 from fedsaddle.runs.lock import only_writer
-from fedsaddle.studies.bodies import CellBody, SweepBody
 from fedsaddle.studies.grid import MOST_CELLS, Axis, Range, cells_of, config_of, make_axis, require_once, with_values
 from fedsaddle.studies.pool import MOST_WORKERS, Interrupted, Pool
 from fedsaddle.studies.sweep_output import plot, write_csv
@@ -29,13 +29,18 @@ from fedsaddle.studies.sweep_runs import (
     Criterion,
     Job,
     Status,
-    cell_bodies,
+    compared_cells,
     criterion_of,
     folder_name,
     run_job,
     status_of,
 )
 from fedsaddle.text import visible
+
+if TYPE_CHECKING:
+    from optuna import Study as OptunaTrials
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial, Trial
 
 MANIFEST, RESULT, RUNS = "manifest.json", "sweep.json", "runs"
 MOST_SEEDS = 1000
@@ -58,28 +63,28 @@ class Sweep:
     """What a sweep found: every cell with its runs, and the best one."""
 
     folder: Path | None  # None: it was a temporary one
-    body: SweepBody
+    document: SweepSummary
 
     @property
-    def cells(self) -> list[CellBody]:
+    def cells(self) -> list[SweepCell]:
         """The cells: values, mean and interval over seeds, and the runs."""
-        return self.body["cells"]
+        return self.document.cells
 
     @property
-    def best(self) -> dict[str, Any] | None:
+    def best(self) -> JsonObject | None:
         """The values of the best cell; None if no run has a figure."""
-        return next((cell["values"] for cell in self.cells if cell["best"]), None)
+        return next((cell.values for cell in self.cells if cell.best), None)
 
     def plot(self, path: str | Path) -> Path:
         """Draw the means over the values: lines, a heat map, or points for names."""
-        return plot(self.body, file_path("path", path))
+        return plot(self.document, file_path("path", path))
 
     def __str__(self) -> str:
-        lines = [f"{len(self.cells)} cells, {len(self.body['seeds'])} seeds, by {self.body['by']}"]
+        lines = [f"{len(self.cells)} cells, {len(self.document.seeds)} seeds, by {self.document.by}"]
         for cell in self.cells:
-            mark = "  best" if cell["best"] else ""
-            figure = "no figure" if cell["mean"] is None else f"{cell['mean']:.4f}"
-            lines.append(f"{', '.join(f'{k}={v}' for k, v in cell['values'].items())}: {figure}{mark}")
+            mark = "  best" if cell.best else ""
+            figure = "no figure" if cell.mean is None else f"{cell.mean:.4f}"
+            lines.append(f"{', '.join(f'{k}={v}' for k, v in cell.values.items())}: {figure}{mark}")
         return "\n".join(map(visible, lines))
 
 
@@ -87,17 +92,15 @@ class Sweep:
 class Plan:
     """A sweep before it runs, with all keys checked."""
 
-    content: dict[str, Any]  # of the config
+    content: JsonObject  # of the config
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     folder: Path
     trials: int | None = None  # of a search; None: all combinations
-    cells: list[dict[str, Any]] = field(default_factory=list)  # empty for a search
+    cells: list[dict[str, Json]] = field(default_factory=list)  # empty for a search
 
     @classmethod
-    def of(
-        cls, content: dict[str, Any], axes: Sequence[Axis], seeds: int, folder: Path, trials: int | None = None
-    ) -> Plan:
+    def of(cls, content: JsonObject, axes: Sequence[Axis], seeds: int, folder: Path, trials: int | None = None) -> Plan:
         """Check every cell; nothing is written. A key with one value beside others is a part of the config."""
         if not axes:
             raise NotGiven("--set", "name at least one key and its values: algorithm.primal_step=0.01,0.1")
@@ -120,7 +123,7 @@ class Plan:
             plan.job(values, plan.seeds[0])
         return plan
 
-    def job(self, values: dict[str, Any], seed: int) -> Job:
+    def job(self, values: Mapping[str, Json], seed: int) -> Job:
         """One run."""
         config = config_of(self.content, values, seed).model_dump(mode="json")
         return Job(config, self.folder / RUNS / folder_name(values, seed), values, seed)
@@ -165,7 +168,7 @@ def prepare(plan: Plan, by: str | None, resume: bool) -> None:
     write_json(path, manifest)
 
 
-def _manifest(path: Path) -> dict[str, Any] | None:
+def _manifest(path: Path) -> JsonObject | None:
     if not path.exists():
         return None
     try:
@@ -174,19 +177,18 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another --out") from None
 
 
-def require_optuna() -> Any:
-    """Optuna, or a plain error without it."""
+def require_optuna() -> None:
+    """Raise `MissingData` without Optuna; quieten it."""
     try:
         import optuna
     except ImportError:
         raise MissingData(f"a search (trials) needs Optuna; {install('optuna')}") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
 
 
-def first_values(axes: Sequence[Axis]) -> dict[str, Any]:
+def first_values(axes: Sequence[Axis]) -> dict[str, Json]:
     """One cell, to check the keys with: the lower ends and the first values."""
-    found = {}
+    found = dict[str, Json]()
     for axis in axes:
         if isinstance(axis.values, Range):
             found[axis.key] = int(axis.values.low) if axis.values.whole else axis.values.low
@@ -203,26 +205,29 @@ class OptunaStudy:
     search that was interrupted continues as if it had not been.
     """
 
-    optuna: Any
-    storage: Any
-    study: Any
+    storage: BaseStorage
+    study: OptunaTrials
 
     @classmethod
     def open(cls, folder: Path, criterion: Criterion) -> OptunaStudy:
         """The study of the folder; made if there is none."""
-        optuna = require_optuna()
+        require_optuna()
+        from optuna import create_study
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
         path = str(folder / JOURNAL)
         storage = JournalStorage(JournalFileBackend(path, lock_obj=JournalFileOpenLock(path)))
         direction = "minimize" if criterion.lower_is_better else "maximize"
-        made = optuna.create_study(storage=storage, study_name=NAME, load_if_exists=True, direction=direction)
-        return cls(optuna, storage, made)
+        made = create_study(storage=storage, study_name=NAME, load_if_exists=True, direction=direction)
+        return cls(storage, made)
 
-    def trial(self, number: int, seed: int) -> tuple[Any, bool]:
+    def trial(self, number: int, seed: int) -> tuple[Trial | FrozenTrial, bool]:
         """A trial by its number, new, unfinished or finished; and whether it is finished."""
-        self.study.sampler = self.optuna.samplers.TPESampler(seed=seed + number)
+        from optuna.samplers import TPESampler
+        from optuna.trial import Trial
+
+        self.study.sampler = TPESampler(seed=seed + number)
         known = self.study.get_trials(deepcopy=False)
         if number >= len(known):
             return self.study.ask(), False
@@ -230,14 +235,16 @@ class OptunaStudy:
             return known[number], True
         owner = self.storage.get_study_id_from_name(NAME)  # it was interrupted: what it has suggested stays
         found = self.storage.get_trial_id_from_study_id_trial_number(owner, number)
-        return self.optuna.trial.Trial(self.study, found), False
+        return Trial(self.study, found), False
 
-    def tell(self, number: int, cell: CellBody) -> None:
+    def tell(self, number: int, cell: SweepCell) -> None:
         """The mean over seeds; a cell in which a run diverged, failed or missed the target counts as failed."""
-        if all(run["figure"] is not None for run in cell["runs"]):
-            self.study.tell(number, cell["mean"])
+        from optuna.trial import TrialState
+
+        if all(run.figure is not None for run in cell.runs):
+            self.study.tell(number, cell.mean)
         else:
-            self.study.tell(number, state=self.optuna.trial.TrialState.FAIL)
+            self.study.tell(number, state=TrialState.FAIL)
 
 
 def _search(
@@ -245,7 +252,7 @@ def _search(
     axes: Sequence[Axis],
     seeds: Sequence[int],
     folder: Path,
-    job: Callable[[dict[str, Any], int], Job],
+    job: Callable[[Mapping[str, Json], int], Job],
     criterion: Criterion,
     pool: SweepPool,
     ended: Ended,
@@ -261,25 +268,25 @@ def _search(
         jobs += own
         pool.run([one for one in own if status_of(one.folder).name not in ENDED], ended)
         if not pool.stop() and not finished:
-            study.tell(number, cell_bodies(own, folder, criterion)[0])
+            study.tell(number, compared_cells(own, folder, criterion)[0])
     return jobs
 
 
-def _suggested(trial: Any, axis: Axis) -> Any:
+def _suggested(trial: Trial | FrozenTrial, axis: Axis) -> Json:
     values = axis.values
     if isinstance(values, Range):
         if values.whole:
-            return trial.suggest_int(axis.key, int(values.low), int(values.high), log=values.log)
-        return trial.suggest_float(axis.key, values.low, values.high, log=values.log)
-    return values[trial.suggest_categorical(axis.key, list(range(len(values))))]
+            return int(trial.suggest_int(axis.key, int(values.low), int(values.high), log=values.log))
+        return float(trial.suggest_float(axis.key, values.low, values.high, log=values.log))
+    return values[int(trial.suggest_categorical(axis.key, list(range(len(values)))))]
 
 
-def _chosen(stored: Mapping[str, Any], axis: Axis) -> Any:
+def _chosen(stored: Mapping[str, float], axis: Axis) -> Json:
     """A value of an earlier trial; of listed values the journal has the place."""
     return stored[axis.key] if isinstance(axis.values, Range) else axis.values[int(stored[axis.key])]
 
 
-def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -> SweepBody:
+def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -> SweepSummary:
     """Run what is left, and write sweep.json, sweep.csv and sweep.png; the folder is prepared.
 
     If it is stopped, the files say what there is.
@@ -289,32 +296,32 @@ def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -
     else:
         jobs = plan.jobs()
         pool.run(left(jobs), ended)
-    body = body_of(plan, jobs, criterion)
-    write_json(plan.folder / RESULT, body)
-    write_csv(plan.folder / "sweep.csv", body)
-    if any(cell["mean"] is not None for cell in body["cells"]):
-        plot(body, plan.folder / "sweep.png")
-    return body
+    document = summary_of_sweep(plan, jobs, criterion)
+    write_json(plan.folder / RESULT, document.to_dict())
+    write_csv(plan.folder / "sweep.csv", document)
+    if any(cell.mean is not None for cell in document.cells):
+        plot(document, plan.folder / "sweep.png")
+    return document
 
 
-def body_of(plan: Plan, jobs: Sequence[Job], criterion: Criterion) -> SweepBody:
+def summary_of_sweep(plan: Plan, jobs: Sequence[Job], criterion: Criterion) -> SweepSummary:
     """All that is known of the runs."""
-    cells = cell_bodies(jobs, plan.folder, criterion)
-    return {
-        "config": plan.content,
-        "axes": {axis.key: axis.listed for axis in plan.axes},
-        "seeds": list(plan.seeds),
-        "by": str(criterion),
-        "part": criterion.part,
-        "caution": CAUTIONS[criterion.part],
-        "cells": cells,
-        "unfinished": sum(run["status"] not in GOOD for cell in cells for run in cell["runs"]),
-    }
+    cells = compared_cells(jobs, plan.folder, criterion)
+    return SweepSummary(
+        config=plan.content,
+        axes={axis.key: axis.listed for axis in plan.axes},
+        seeds=list(plan.seeds),
+        by=str(criterion),
+        part=criterion.part,
+        caution=CAUTIONS[criterion.part],
+        cells=cells,
+        unfinished=sum(run.status not in GOOD for cell in cells for run in cell.runs),
+    )
 
 
 def sweep(
-    config: str | Path | Mapping[str, Any],
-    values: Mapping[str, Any],
+    config: str | Path | Mapping[str, Json],
+    values: Mapping[str, Json],
     *,
     seeds: int = 5,
     out: str | Path | None = None,
@@ -355,7 +362,7 @@ def sweep(
         >>> config = {"data": {"name": "iris"}, "split": {"name": "iid", "clients": 3}, "model": {"name": "logistic"},
         ...           "algorithm": {"name": "FedAvg"}, "run": {"rounds": 2}}
         >>> found = fs.sweep(config, {"algorithm.primal_step": [0.01, 0.1]}, seeds=2, workers=1)
-        >>> len(found.cells), found.body["by"]
+        >>> len(found.cells), found.document.by
         (2, 'worst accuracy')
     """
     instance("values", values, dict, 'must be a dictionary, such as {"algorithm.primal_step": [0.01, 0.1]}')
@@ -380,13 +387,13 @@ def sweep(
         prepare(plan, by, resume)
         stack.enter_context(only_writer(place))
         pool = stack.enter_context(sweep_pool(workers, tell or (lambda job, done: None), stopped))
-        body = run_sweep(plan, pool, lambda job, status: None, criterion)
+        document = run_sweep(plan, pool, lambda job, status: None, criterion)
         if stopped():
             raise Interrupted("interrupted; what is done is kept. Go on with resume=True")
-        return Sweep(folder, body)
+        return Sweep(folder, document)
 
 
-def content_of(config: object, target: str | None = None) -> dict[str, Any]:
+def content_of(config: object, target: str | None = None) -> JsonObject:
     """The content of a config as a dictionary, with the target."""
     if isinstance(config, Mapping):
         content = dict(config)

@@ -6,17 +6,16 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from fedsaddle.documents.sweep import SweepCell, SweepSummary
 from fedsaddle.files import write_atomically
 from fedsaddle.report.plots import COLOURS, axes_of, label, save
 from fedsaddle.report.tables import cell as shown
-from fedsaddle.studies.bodies import CellBody, SweepBody
 from fedsaddle.text import safe_cell
 
 MOST_ROWS = 60  # of the table; the rest is in sweep.csv
@@ -25,26 +24,26 @@ FACTOR = 20  # between the ends of an axis, from which on it is logarithmic
 MOST_LINES = len(COLOURS)
 
 
-def write_csv(path: Path, body: SweepBody) -> None:
+def write_csv(path: Path, document: SweepSummary) -> None:
     """Write a line for each run."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow([*map(safe_cell, body["axes"]), *COLUMNS])
-    for cell in body["cells"]:
-        for run in cell["runs"]:
-            found: dict[str, Any] = {**run}
-            cells = [*cell["values"].values(), *(found[column] for column in COLUMNS)]
+    lines.writerow([*map(safe_cell, document.axes), *COLUMNS])
+    for cell in document.cells:
+        for run in cell.runs:
+            figures = run.to_dict()
+            cells = [*cell.values.values(), *(figures[column] for column in COLUMNS)]
             lines.writerow(["" if c is None else safe_cell(str(c)) for c in cells])
     write_atomically(path, text.getvalue().encode())
 
 
-def sweep_table(body: SweepBody) -> Table:
+def sweep_table(document: SweepSummary) -> Table:
     """A row for each cell: mean and interval over seeds, the difference to the best, and what became of its runs."""
-    keys = list(body["axes"])
-    tested = any(cell["test_mean"] is not None for cell in body["cells"])
-    aimed = any(cell["reached"] is not None for cell in body["cells"])
+    keys = list(document.axes)
+    tested = any(cell.test_mean is not None for cell in document.cells)
+    aimed = any(cell.reached is not None for cell in document.cells)
     table = Table(
-        title=f"{shown(body['by'])}, {body['part']} rows, mean over {len(body['seeds'])} seeds",
+        title=f"{shown(document.by)}, {document.part} rows, mean over {len(document.seeds)} seeds",
         title_justify="left",
     )
     last = [key.rpartition(".")[2] for key in keys]
@@ -53,35 +52,35 @@ def sweep_table(body: SweepBody) -> Table:
     heads = ["mean", "95 % interval", "best - this", *(["test rows"] if tested else [])]
     for head in [*heads, *(["reached"] if aimed else []), "runs"]:
         table.add_column(head, justify="right")
-    for cell in _most_telling(body["cells"]):
-        values = [shown(cell["values"].get(key, "")) for key in keys]
-        cells = [_number(cell["mean"]), _interval(cell["interval"]), _behind(cell)]
-        cells += [_number(cell["test_mean"])] if tested else []
-        cells += [f"{cell['reached']} of {len(cell['runs'])}"] if aimed else []
-        table.add_row(*values, *cells, _runs(cell), style="bold" if cell["best"] else None)
+    for cell in _most_telling(document.cells):
+        values = [shown(cell.values.get(key, "")) for key in keys]
+        cells = [_number(cell.mean), _interval(cell.interval), _behind(cell)]
+        cells += [_number(cell.test_mean)] if tested else []
+        cells += [f"{cell.reached} of {len(cell.runs)}"] if aimed else []
+        table.add_row(*values, *cells, _runs(cell), style="bold" if cell.best else None)
     return table
 
 
-def _most_telling(cells: list[CellBody]) -> list[CellBody]:
+def _most_telling(cells: list[SweepCell]) -> list[SweepCell]:
     """All cells, or of very many the best one and those before and after it in order."""
     if len(cells) <= MOST_ROWS:
         return cells
-    at = next((k for k, cell in enumerate(cells) if cell["best"]), 0)
+    at = next((k for k, cell in enumerate(cells) if cell.best), 0)
     first = min(max(0, at - MOST_ROWS // 2), len(cells) - MOST_ROWS)
     return cells[first : first + MOST_ROWS]
 
 
-def notes_of(body: SweepBody) -> list[str]:
+def notes_of(document: SweepSummary) -> list[str]:
     """What to know when reading the table."""
     lines = []
-    if len(body["cells"]) > MOST_ROWS:
-        lines.append(f"{MOST_ROWS} of {len(body['cells']):,} cells; all are in sweep.csv")
-    if body["caution"]:
-        lines.append(f"caution: {body['caution']}")
-    elif body["part"] == "validation":
+    if len(document.cells) > MOST_ROWS:
+        lines.append(f"{MOST_ROWS} of {len(document.cells):,} cells; all are in sweep.csv")
+    if document.caution:
+        lines.append(f"caution: {document.caution}")
+    elif document.part == "validation":
         lines.append("the best cell (bold) was chosen on validation rows; test rows had no say")
-    if body["unfinished"]:
-        lines.append(f"{body['unfinished']} runs diverged, failed or are missing")
+    if document.unfinished:
+        lines.append(f"{document.unfinished} runs diverged, failed or are missing")
     return lines
 
 
@@ -93,51 +92,58 @@ def _interval(pair: list[float] | None) -> str:
     return "" if pair is None else f"[{_number(pair[0])}, {_number(pair[1])}]"
 
 
-def _behind(cell: CellBody) -> str:
-    if cell["best"]:
+def _behind(cell: SweepCell) -> str:
+    if cell.best:
         return "best"
-    gap = cell["behind_best"]
-    return "" if gap is None else f"{gap:+.4f} {_interval(cell['behind_interval'])}".strip()
+    gap = cell.behind_best
+    return "" if gap is None else f"{gap:+.4f} {_interval(cell.behind_interval)}".strip()
 
 
-def _runs(cell: CellBody) -> str:
+def _runs(cell: SweepCell) -> str:
     counts: dict[str, int] = {}
-    for run in cell["runs"]:
-        counts[run["status"]] = counts.get(run["status"], 0) + 1
+    for run in cell.runs:
+        counts[run.status] = counts.get(run.status, 0) + 1
     return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
-def plot(body: SweepBody, path: Path) -> Path:
+def plot(document: SweepSummary, path: Path) -> Path:
     """Draw the means of all cells: lines with bands over one axis of numbers, a heat map over two, else points."""
-    cells = [cell for cell in body["cells"] if cell["mean"] is not None]
-    keys = list(body["axes"])
+    cells = [cell for cell in document.cells if cell.mean is not None]
+    keys = list(document.axes)
     numeric = [key for key in keys if _numbers(cells, key)]
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     (axes,) = axes_of(figure)
-    searched = any(".." in str(value) for values in body["axes"].values() for value in values)
+    searched = any(".." in str(value) for values in document.axes.values() for value in values)
     if len(keys) == 2 and len(numeric) == 2 and not searched and _full(cells, keys):
-        _heat_map(figure, axes, cells, keys, body["by"])
+        _heat_map(figure, axes, cells, keys, document.by)
     elif numeric and not (searched and len(keys) > 1):
-        _lines(axes, cells, max(numeric, key=lambda key: len(_distinct(cells, key))), keys, body["by"])
+        _lines(axes, cells, max(numeric, key=lambda key: len(_distinct(cells, key))), keys, document.by)
     elif numeric:
-        _scatter(axes, cells, numeric[0], body["by"])
+        _scatter(axes, cells, numeric[0], document.by)
     else:
-        _points(axes, cells, keys, body["by"])
-    axes.set_title(label(f"{body['by']}, {body['part']} rows, {len(body['seeds'])} seeds"), loc="left")
+        _points(axes, cells, keys, document.by)
+    axes.set_title(label(f"{document.by}, {document.part} rows, {len(document.seeds)} seeds"), loc="left")
     return save(figure, path)
 
 
-def _numbers(cells: Sequence[CellBody], key: str) -> bool:
-    values = [cell["values"][key] for cell in cells]
+def _number_of(cell: SweepCell, key: str) -> float:
+    """The value of a numeric axis."""
+    value = cell.values[key]
+    assert isinstance(value, int | float)
+    return value
+
+
+def _numbers(cells: Sequence[SweepCell], key: str) -> bool:
+    values = [cell.values[key] for cell in cells]
     plain = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     return plain and len(set(values)) > 1
 
 
-def _distinct(cells: Sequence[CellBody], key: str) -> list[Any]:
-    return sorted({cell["values"][key] for cell in cells})
+def _distinct(cells: Sequence[SweepCell], key: str) -> list[float]:
+    return sorted({_number_of(cell, key) for cell in cells})
 
 
-def _full(cells: Sequence[CellBody], keys: Sequence[str]) -> bool:
+def _full(cells: Sequence[SweepCell], keys: Sequence[str]) -> bool:
     return all(len(_distinct(cells, key)) > 1 for key in keys)
 
 
@@ -145,16 +151,16 @@ def _logarithmic(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) / min(values) >= FACTOR
 
 
-def _lines(axes: Axes, cells: Sequence[CellBody], key: str, keys: Sequence[str], by: str) -> None:
-    groups: dict[str, list[CellBody]] = {}
+def _lines(axes: Axes, cells: Sequence[SweepCell], key: str, keys: Sequence[str], by: str) -> None:
+    groups: dict[str, list[SweepCell]] = {}
     for cell in cells:
-        rest = ", ".join(f"{k.rpartition('.')[2]} {cell['values'][k]}" for k in keys if k != key)
+        rest = ", ".join(f"{k.rpartition('.')[2]} {cell.values[k]}" for k in keys if k != key)
         groups.setdefault(rest, []).append(cell)
     for colour, (name, own) in zip(COLOURS, groups.items(), strict=False):
-        own.sort(key=lambda cell: float(cell["values"][key]))
-        x, y = [cell["values"][key] for cell in own], [float(cell["mean"] or 0) for cell in own]
+        own.sort(key=lambda cell: _number_of(cell, key))
+        x, y = [_number_of(cell, key) for cell in own], [float(cell.mean or 0) for cell in own]
         axes.plot(x, y, marker="o", color=colour, label=label(name) if name else None)
-        low, high = zip(*(cell["interval"] or (m, m) for cell, m in zip(own, y, strict=True)), strict=True)
+        low, high = zip(*(cell.interval or (m, m) for cell, m in zip(own, y, strict=True)), strict=True)
         axes.fill_between(x, low, high, color=colour, alpha=0.15)
     if _logarithmic(_distinct(cells, key)):
         axes.set_xscale("log")
@@ -166,19 +172,17 @@ def _lines(axes: Axes, cells: Sequence[CellBody], key: str, keys: Sequence[str],
     axes.set_ylabel(label(by))
 
 
-def _mark_best(axes: Axes, cells: Sequence[CellBody], key: str) -> None:
+def _mark_best(axes: Axes, cells: Sequence[SweepCell], key: str) -> None:
     for cell in cells:
-        if cell["best"] and cell["mean"] is not None:
+        if cell.best and cell.mean is not None:
             axes.plot(
-                [cell["values"][key]], [float(cell["mean"])], marker="*", markersize=15, color="black", linestyle=""
+                [_number_of(cell, key)], [float(cell.mean)], marker="*", markersize=15, color="black", linestyle=""
             )
 
 
-def _scatter(axes: Axes, cells: Sequence[CellBody], key: str, by: str) -> None:
+def _scatter(axes: Axes, cells: Sequence[SweepCell], key: str, by: str) -> None:
     """The cells of a search, over one of its keys."""
-    axes.scatter(
-        [cell["values"][key] for cell in cells], [float(cell["mean"] or 0) for cell in cells], color=COLOURS[0]
-    )
+    axes.scatter([_number_of(cell, key) for cell in cells], [float(cell.mean or 0) for cell in cells], color=COLOURS[0])
     if _logarithmic(_distinct(cells, key)):
         axes.set_xscale("log")
     _mark_best(axes, cells, key)
@@ -186,12 +190,12 @@ def _scatter(axes: Axes, cells: Sequence[CellBody], key: str, by: str) -> None:
     axes.set_ylabel(label(by))
 
 
-def _heat_map(figure: Figure, axes: Axes, cells: Sequence[CellBody], keys: Sequence[str], by: str) -> None:
+def _heat_map(figure: Figure, axes: Axes, cells: Sequence[SweepCell], keys: Sequence[str], by: str) -> None:
     down, across = keys
     rows, columns = _distinct(cells, down), _distinct(cells, across)
     grid = np.full((len(rows), len(columns)), np.nan)
     for cell in cells:
-        grid[rows.index(cell["values"][down]), columns.index(cell["values"][across])] = cell["mean"]
+        grid[rows.index(_number_of(cell, down)), columns.index(_number_of(cell, across))] = cell.mean
     axes.grid(visible=False)
     picture = axes.imshow(grid, aspect="auto", origin="lower", cmap="viridis")
     figure.colorbar(picture, ax=axes, label=label(by))
@@ -199,20 +203,20 @@ def _heat_map(figure: Figure, axes: Axes, cells: Sequence[CellBody], keys: Seque
     axes.set_yticks(range(len(rows)), [f"{v:g}" for v in rows])
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
     for cell in cells:
-        r, c = rows.index(cell["values"][down]), columns.index(cell["values"][across])
+        r, c = rows.index(_number_of(cell, down)), columns.index(_number_of(cell, across))
         colour = "white" if grid[r, c] < middle else "black"
-        axes.text(c, r, f"{'★ ' if cell['best'] else ''}{grid[r, c]:.3g}", ha="center", va="center", color=colour)
+        axes.text(c, r, f"{'★ ' if cell.best else ''}{grid[r, c]:.3g}", ha="center", va="center", color=colour)
     axes.set_xlabel(label(across))
     axes.set_ylabel(label(down))
 
 
-def _points(axes: Axes, cells: Sequence[CellBody], keys: Sequence[str], by: str) -> None:
+def _points(axes: Axes, cells: Sequence[SweepCell], keys: Sequence[str], by: str) -> None:
     """A point with its interval for each combination of names."""
     for at, cell in enumerate(cells):
-        mean = float(cell["mean"] or 0)
-        low, high = cell["interval"] or (mean, mean)
+        mean = float(cell.mean or 0)
+        low, high = cell.interval or (mean, mean)
         axes.plot([low, high], [at, at], color=COLOURS[0])
-        axes.plot([mean], [at], marker="*" if cell["best"] else "o", markersize=12, color=COLOURS[0])
-    names = [", ".join(str(cell["values"][key]) for key in keys) for cell in cells]
+        axes.plot([mean], [at], marker="*" if cell.best else "o", markersize=12, color=COLOURS[0])
+    names = [", ".join(str(cell.values[key]) for key in keys) for cell in cells]
     axes.set_yticks(range(len(cells)), [label(name)[:40] for name in names])
     axes.set_xlabel(label(by))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from fedsaddle.config.run_config import engine_of, run_config
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.documents.files import RunFiles
 from fedsaddle.documents.summary import DivergedSummary, RunSummary, SearchSummary
+from fedsaddle.documents.sweep import SweepCell, SweepRun
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, FedSaddleError
-from fedsaddle.files import Record, make_folder, read_object, write_json
+from fedsaddle.files import Json, JsonObject, Record, make_folder, read_object, write_json
 from fedsaddle.metrics.intervals import t_interval
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
@@ -33,7 +34,6 @@ from fedsaddle.runs.compatibility import check_algorithm, check_rows
 from fedsaddle.runs.engines import EngineSettings, Vectorised
 from fedsaddle.runs.evaluation import LocalEvaluator, Solution
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.studies.bodies import CellBody, SeedBody
 
 FAILED = "failed.json"  # in the folder of a run that failed
 ENDED = ("finished", "target", "patience", "diverged")
@@ -51,9 +51,9 @@ class Status(NamedTuple):
 class Job:
     """A run of a sweep: plain data, so that another process can receive it."""
 
-    config: dict[str, Any]
+    config: JsonObject
     folder: Path
-    values: dict[str, Any]
+    values: Mapping[str, Json]
     seed: int
 
     @property
@@ -62,7 +62,7 @@ class Job:
         return int(self.config["run"]["rounds"])
 
 
-def folder_name(values: Mapping[str, Any], seed: int) -> str:
+def folder_name(values: Mapping[str, Json], seed: int) -> str:
     """The name of a run's folder: short values that can be read, and a digest that tells all apart.
 
     Examples:
@@ -105,7 +105,7 @@ def _stored_summary(folder: Path) -> RunSummary | DivergedSummary | None:
     return None if isinstance(found, SearchSummary) else found
 
 
-def _stored(path: Path) -> dict[str, Any]:
+def _stored(path: Path) -> JsonObject:
     try:
         return read_object(path)
     except ValueError:
@@ -205,52 +205,58 @@ class Criterion:
         return found if found is None or math.isfinite(found) else None
 
 
-def seed_body(job: Job, root: Path, criterion: Criterion) -> SeedBody:
-    """What became of a run."""
+def run_of(job: Job, root: Path, criterion: Criterion) -> SweepRun:
+    """The result of a run.
+
+    Args:
+        job: The run.
+        root: The sweep's folder.
+        criterion: The figure that cells are compared by.
+    """
     status, reason = status_of(job.folder)
     summary = summary_of(job.folder) if status in GOOD else None
-    return {
-        "seed": job.seed,
-        "folder": job.folder.relative_to(root).as_posix(),
-        "status": status,
-        "reason": reason,
-        "figure": None if summary is None else criterion.figure(summary),
-        "test": None if summary is None else criterion.test(summary),
-        "rounds": None if summary is None else summary.rounds,
-        "target_round": None if summary is None else summary.target_round,
-        "bytes_up": None if summary is None else summary.ledger.bytes_up,
-        "seconds": None if summary is None else summary.seconds,
-    }
+    return SweepRun(
+        seed=job.seed,
+        folder=job.folder.relative_to(root).as_posix(),
+        status=status,
+        reason=reason,
+        figure=None if summary is None else criterion.figure(summary),
+        test=None if summary is None else criterion.test(summary),
+        rounds=None if summary is None else summary.rounds,
+        target_round=None if summary is None else summary.target_round,
+        bytes_up=None if summary is None else summary.ledger.bytes_up,
+        seconds=None if summary is None else summary.seconds,
+    )
 
 
-def cell_bodies(jobs: Sequence[Job], root: Path, criterion: Criterion) -> list[CellBody]:
+def compared_cells(jobs: Sequence[Job], root: Path, criterion: Criterion) -> list[SweepCell]:
     """The cells in order of their first run, with the best one marked."""
     groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(repr(job.values), []).append(job)
     cells = [_cell(own, root, criterion) for own in groups.values()]
     if (best := _best(cells, criterion)) is not None:
-        best["best"] = True
+        best.best = True
         for cell in cells:
             if cell is not best:
                 _compare(cell, best, criterion)
     return cells
 
 
-def _cell(jobs: Sequence[Job], root: Path, criterion: Criterion) -> CellBody:
-    runs = [seed_body(job, root, criterion) for job in jobs]
-    mean, interval = mean_and_interval([r["figure"] for r in runs if r["figure"] is not None], share=criterion.share)
-    return {
-        "values": jobs[0].values,
-        "mean": mean,
-        "interval": interval,
-        "test_mean": mean_and_interval([r["test"] for r in runs if r["test"] is not None])[0],
-        "behind_best": None,
-        "behind_interval": None,
-        "reached": None if criterion.target is None else sum(r["target_round"] is not None for r in runs),
-        "best": False,
-        "runs": runs,
-    }
+def _cell(jobs: Sequence[Job], root: Path, criterion: Criterion) -> SweepCell:
+    runs = [run_of(job, root, criterion) for job in jobs]
+    mean, interval = mean_and_interval([r.figure for r in runs if r.figure is not None], share=criterion.share)
+    return SweepCell(
+        values=dict(jobs[0].values),
+        mean=mean,
+        interval=interval,
+        test_mean=mean_and_interval([r.test for r in runs if r.test is not None])[0],
+        behind_best=None,
+        behind_interval=None,
+        reached=None if criterion.target is None else sum(r.target_round is not None for r in runs),
+        best=False,
+        runs=runs,
+    )
 
 
 def mean_and_interval(values: Sequence[float], *, share: bool = False) -> tuple[float | None, list[float] | None]:
@@ -262,35 +268,31 @@ def mean_and_interval(values: Sequence[float], *, share: bool = False) -> tuple[
     return mean, None if len(found) < 2 else [low, high]
 
 
-def _best(cells: Sequence[CellBody], criterion: Criterion) -> CellBody | None:
+def _best(cells: Sequence[SweepCell], criterion: Criterion) -> SweepCell | None:
     """Of the cells with most figures the one with the best mean; of equal ones the first."""
     most = max(map(_figures, cells), default=0)
-    best: CellBody | None = None
+    best: SweepCell | None = None
     for cell in cells:
-        mean = cell["mean"]
+        mean = cell.mean
         if mean is None or _figures(cell) < most:
             continue
-        if best is None or best["mean"] is None or criterion.better(mean, best["mean"]):
+        if best is None or best.mean is None or criterion.better(mean, best.mean):
             best = cell
     return best
 
 
-def _figures(cell: CellBody) -> int:
-    return sum(r["figure"] is not None for r in cell["runs"])
+def _figures(cell: SweepCell) -> int:
+    return sum(r.figure is not None for r in cell.runs)
 
 
-def _compare(cell: CellBody, best: CellBody, criterion: Criterion) -> None:
+def _compare(cell: SweepCell, best: SweepCell, criterion: Criterion) -> None:
     """Seed by seed: both have the same split, model and draws."""
-    theirs = {r["seed"]: r["figure"] for r in best["runs"]}
-    gaps = [
-        other - r["figure"]
-        for r in cell["runs"]
-        if r["figure"] is not None and (other := theirs.get(r["seed"])) is not None
-    ]
+    theirs = {r.seed: r.figure for r in best.runs}
+    gaps = [other - r.figure for r in cell.runs if r.figure is not None and (other := theirs.get(r.seed)) is not None]
     gap, ends = mean_and_interval(gaps)
     if ends is not None and criterion.share:
         ends = [max(ends[0], -1.0), min(ends[1], 1.0)]
-    cell["behind_best"], cell["behind_interval"] = gap, ends
+    cell.behind_best, cell.behind_interval = gap, ends
 
 
 CAUTIONS = {

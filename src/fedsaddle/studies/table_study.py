@@ -16,7 +16,7 @@ from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import ROW, Dataset
-from fedsaddle.documents.summary import SearchSummary
+from fedsaddle.documents.summary import Coefficients, SearchSummary
 from fedsaddle.errors import BadInput
 from fedsaddle.files import Record, write_atomically
 from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
@@ -30,6 +30,7 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.loop import MAX_LISTED_CLIENTS
 from fedsaddle.studies.aims import Rows, worst_site
 from fedsaddle.studies.candidates import FEDAVG
+from fedsaddle.studies.coefficients import coefficients
 from fedsaddle.studies.leave_one_out import LeaveOneSiteOut
 from fedsaddle.studies.model_loader import write_loader
 from fedsaddle.studies.search import Choice, write_trials
@@ -146,6 +147,8 @@ class Finished:
         labels, problem = test.y.numpy(), chosen.algorithm.problem
         measured = evaluate(problem, chosen.vector, _rows(chosen, "test"))
         p = self.platt[CHOICE].probability(scores[CHOICE])
+        effects = coefficients(self.choice.default)
+        cautions = [*self.about["cautions"], *([effects] if isinstance(effects, str) else [])]
         roc_entry = roc.write(self.named(), "test", self.folder.path)
         return {
             "algorithm": self.choice.name,
@@ -172,6 +175,8 @@ class Finished:
             },
             "positive": self.data.classes[1],
             **self.about,
+            "cautions": cautions,
+            **({"coefficients": effects} if isinstance(effects, Coefficients) else {}),
             **({"warnings": summary.warnings} if summary.warnings else {}),
             "test": measured.spread(),
             "clients": {"test": measured.listed(MAX_LISTED_CLIENTS)},

@@ -218,14 +218,14 @@ def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, 
     The best of many rounds is partly luck; a run whose steps have decayed is a mean over many batches.
     """
     last, best, data = setup.algorithm.model(result.server), result.model, setup.data
-    selected = result.document.selected_round
-    if selected == result.document.rounds:
-        return last, selected
+    selected, rounds = result.document.selected_round, result.document.rounds
+    if trial.candidate.exact or selected == rounds:
+        return last, rounds
     assert data.validation is not None
     rows = Rows.of(data.validation.y.numpy(), data.validation.offsets, data.validation_units)
     both = [scores_of(setup, model) for model in (best, last)]
     gap, error = aim_of(trial.aim).gain(both[0], both[1], rows, trial.seed)
-    return (best, selected) if gap > ROUND_CHANCE * error else (last, result.document.rounds)
+    return (best, selected) if gap > ROUND_CHANCE * error else (last, rounds)
 
 
 def scores_of(setup: Setup, model: Tensor) -> Floats:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fedsaddle.arguments import choice, optional, path, text
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadInput, MissingData, install
 from fedsaddle.files import Record, read_object, write_json
 from fedsaddle.runs.callbacks import Beginning, Callback
 from fedsaddle.runs.figures import flat_figures, flat_parameters
-from fedsaddle.runs.folder import TRACK
 
 
 def require_parameters(given: object) -> None:
@@ -38,10 +38,10 @@ def require_package(package: str, extra: str) -> None:
 
 def read_track(folder: Path | None, tracker: str) -> Record:
     """What a tracker has stored; empty if nothing."""
-    if folder is None or not (folder / TRACK).exists():
+    if folder is None or not RunFiles(folder).track.exists():
         return {}
     with suppress(ValueError):
-        found = read_object(folder / TRACK).get(tracker)
+        found = read_object(RunFiles(folder).track).get(tracker)
         if isinstance(found, dict):
             return found
     return {}
@@ -53,8 +53,8 @@ def write_track(folder: Path | None, tracker: str, content: Record) -> None:
         return
     stored: Record = {}
     with suppress(ValueError):
-        stored = read_object(folder / TRACK)
-    write_json(folder / TRACK, {**stored, tracker: content})
+        stored = read_object(RunFiles(folder).track)
+    write_json(RunFiles(folder).track, {**stored, tracker: content})
 
 
 ROUND = "round"  # the figure that says up to which round a run is tracked
@@ -151,7 +151,8 @@ def _files(folder: Path | None) -> list[Path]:
     """What is stored beside the figures: pictures, the model, the summary and the report."""
     if folder is None:
         return []
-    others = [folder / name for name in ("model.safetensors", "summary.json", "report.html")]
+    run = RunFiles(folder)
+    others = (run.model, run.summary, run.report)
     return [*sorted(folder.glob("*.png")), *(file for file in others if file.is_file())]
 
 
@@ -313,8 +314,8 @@ class Wandb(Callback):
         pictures = [] if folder is None else sorted(folder.glob("*.png"))
         if pictures:
             self._tracked.log({f"pictures/{file.stem}": wandb.Image(str(file)) for file in pictures})
-        if folder is not None and (folder / "model.safetensors").is_file():
-            self._tracked.log_artifact(_model(wandb, self._id, folder / "model.safetensors"))
+        if folder is not None and (model := RunFiles(folder).model).is_file():
+            self._tracked.log_artifact(_model(wandb, self._id, model))
         self._tracked.finish(exit_code=1 if summary.get("stopped") in ("diverged", "failed") else 0)
         self._tracked = None
 

@@ -103,7 +103,7 @@ class Watch:
         parts |= dict(self._kept("together", stamp, lambda: [together_part(shown)]))
         for key, run in shown.items():
             parts |= dict([head_part(key, run)])
-            sites = str(run.progress.get("sites"))
+            sites = str(run.progress.sites if run.progress else "")
             own = (run.records.version, run.baseline.version, run.version, run.state.word, sites, tuple(run.log))
             parts |= dict(self._kept(key, own, partial(parts_of, key, run)))
         return parts

@@ -1,18 +1,21 @@
-"""What a run is doing, as its folder tells."""
+"""What a run is doing, read from its folder as the files grow."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from fedsaddle.files import Record
+from pydantic import ValidationError
+
+from fedsaddle.documents.files import BASELINE, CHECKPOINTS, SIGNS, RunFiles
+from fedsaddle.documents.stored import Agreed, Round, SplitCounts, StoredProgress, read_document
+from fedsaddle.documents.summary import AnySummary, DivergedSummary, OtherVersion, Settings
+from fedsaddle.files import read_object
 from fedsaddle.runs.folder import seconds_per_round
 from fedsaddle.runs.lock import is_held
 from fedsaddle.text import shortened, visible
@@ -23,17 +26,28 @@ GLIMPSE = 256 << 10  # bytes at the end of a file, for a run that is listed only
 KEPT = 2000  # records that are kept; of more, every second one is dropped
 TAIL, TAIL_LINES, TAIL_WIDTH = 64 << 10, 60, 400  # of a log
 LARGEST_OBJECT = 16 << 20  # bytes of a JSON file
+T = TypeVar("T")
 
 
 @dataclass
 class Records:
-    """The records of a metrics.jsonl, followed as the file grows."""
+    """The records of a metrics.jsonl, followed as the file grows.
+
+    Args:
+        path: The file.
+        kept: Records for curves, without the figures of single clients.
+        last: The newest record, whole.
+        damaged: Number of lines that are no records.
+        version: Grows with every change.
+        behind: Whether the file has more than was read.
+    """
 
     path: Path
-    kept: list[Record] = field(default_factory=list)
-    last: Record | None = None  # the newest one, whole; those that are kept have no figures of single clients
-    version: int = 0  # grows with every change
-    behind: bool = False  # whether the file has more than was read
+    kept: list[Round] = field(default_factory=list)
+    last: Round | None = None
+    damaged: int = 0
+    version: int = 0
+    behind: bool = False
     _at: int = 0
     _file: tuple[int, int] = (0, 0)
     _rest: bytes = b""
@@ -66,32 +80,40 @@ class Records:
             self._rest, self._passing = b"", True
 
     def _begin(self, file: tuple[int, int]) -> None:
-        self.kept, self.last, self._at, self._file = [], None, 0, file
+        self.kept, self.last, self.damaged, self._at, self._file = [], None, 0, 0, file
         self._rest, self._passing, self._every, self._seen = b"", False, 1, 0
         self.version += 1
 
     def _take(self, line: bytes) -> None:
         record = record_of(line)
-        if record is None or (self.last is not None and record["round"] <= self.last["round"]):
+        before = self.last
+        if record is None or (before is not None and len(record.mixture) != len(before.mixture)):
+            self.damaged += 1
+            return
+        if before is not None and record.round <= before.round:
             return
         self.last = record
         self.version += 1
         if self._seen % self._every == 0:
-            self.kept.append({key: value for key, value in record.items() if key != "clients"})
+            self.kept.append(record.model_copy(update={"clients": {}}))
         self._seen += 1
         if len(self.kept) >= KEPT:
             self.kept, self._every = self.kept[::2], 2 * self._every
 
     @property
-    def history(self) -> list[Record]:
+    def history(self) -> list[Round]:
         """The records that are kept, and the newest."""
-        if self.last is None or (self.kept and self.kept[-1]["round"] == self.last["round"]):
+        if self.last is None or (self.kept and self.kept[-1].round == self.last.round):
             return self.kept
-        return [*self.kept, {key: value for key, value in self.last.items() if key != "clients"}]
+        return [*self.kept, self.last.model_copy(update={"clients": {}})]
 
 
-def last_record(path: Path) -> Record | None:
-    """The newest record of a file, from its end alone."""
+def last_record(path: Path) -> Round | None:
+    """The newest record of a file, from its end alone.
+
+    Args:
+        path: A metrics.jsonl.
+    """
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -102,31 +124,45 @@ def last_record(path: Path) -> Record | None:
     return next((found for line in reversed(lines[-5:]) if (found := record_of(line)) is not None), None)
 
 
-def record_of(line: bytes) -> Record | None:
-    """The record in a line, without figures that are no numbers; None if it is none."""
+def record_of(line: bytes) -> Round | None:
+    """The record in a line; None if it is damaged.
+
+    Args:
+        line: Of a metrics.jsonl.
+    """
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+        record = Round.model_validate_json(line)
+    except ValidationError:
         return None
-    if not isinstance(found, dict):
-        return None
-    done = found.get("round")
-    return found if isinstance(done, int) and not isinstance(done, bool) and 0 <= done < 1 << 53 else None
+    return record if 0 <= record.round < 1 << 53 else None
 
 
-def read_small(path: Path) -> Record:
-    """The JSON object in a file; empty where there is none, while it is being replaced, or if it is damaged or huge."""
+def read_small(path: Path, read: Callable[[Path], T]) -> T | None:
+    """Read a JSON file; None if there is none.
+
+    Args:
+        path: The file.
+        read: What reads it.
+
+    Raises:
+        ValueError: if it is damaged or huge; says why.
+        OtherVersion: if another version wrote it.
+    """
     try:
-        if path.stat().st_size > LARGEST_OBJECT:
-            return {}
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        size = path.stat().st_size
+    except OSError:
+        return None
+    if size > LARGEST_OBJECT:
+        raise ValueError("the file is too large")
+    return read(path)
 
 
 def tail(path: Path) -> list[str]:
-    """The last lines of a log, fit to be shown."""
+    """The last lines of a log, with control characters escaped.
+
+    Args:
+        path: The log.
+    """
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -138,16 +174,6 @@ def tail(path: Path) -> list[str]:
     return [shortened(visible(line), TAIL_WIDTH) for line in lines[-TAIL_LINES:]]
 
 
-def number(value: Any) -> float | None:
-    """A finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
-
-
 LIVE = ("running", "resumed")
 QUIET = 60.0  # seconds without a sign after which a run of another machine is not taken for a running one
 ENDS = {  # what the summary says -> the state and what to say of it
@@ -155,16 +181,21 @@ ENDS = {  # what the summary says -> the state and what to say of it
     "target": ("finished", "It reached its target."),
     "patience": ("finished", "It ended early, because evaluations no longer became better."),
     "interrupted": ("interrupted", "It was interrupted, and can be resumed."),
-    "diverged": ("diverged", "Its figures went to infinity; a smaller step may help."),
+    "diverged": ("diverged", "Its loss became infinite; a smaller step may help."),
 }
-KILLED = "Its process ended without a word (killed, out of memory, or a power cut). It can be resumed."
+KILLED = "Its process was killed, ran out of memory, or lost power. It can be resumed."
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a run, and a sentence about it."""
+    """The state of a run.
 
-    word: str  # waiting, running, resumed, interrupted, killed, finished, diverged or lost
+    Args:
+        word: waiting, running, resumed, interrupted, killed, finished, diverged or lost.
+        words: A sentence about it.
+    """
+
+    word: str
     words: str
 
     @property
@@ -175,99 +206,138 @@ class State:
 
 @dataclass
 class Watched:
-    """A run's folder, followed as its files grow. Nothing is written."""
+    """A run's folder, followed as its files grow. Nothing is written.
+
+    Args:
+        folder: Its path.
+        name: Shown on the page.
+    """
 
     folder: Path
     name: str
     records: Records = field(init=False)
     baseline: Records = field(init=False)
-    config: Record = field(default_factory=dict)
-    split: Record = field(default_factory=dict)
-    agreed: Record = field(default_factory=dict)
-    summary: Record = field(default_factory=dict)
-    progress: Record = field(default_factory=dict)
+    config: Settings = field(default_factory=dict)
+    split: SplitCounts | None = None
+    agreed: Agreed | None = None
+    summary: AnySummary | None = None
+    progress: StoredProgress | None = None
     log: list[str] = field(default_factory=list)
-    glimpse: Record | None = None
+    glimpse: Round | None = None
     state: State = State("waiting", "No run is there yet.")
     version: int = 0  # of the files that hardly ever change
-    _stamps: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    _damage: dict[str, str] = field(default_factory=dict)  # by file
+    _stamps: dict[Path, tuple[int, int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.records = Records(self.folder / "metrics.jsonl")
-        self.baseline = Records(self.folder / "fedavg" / "metrics.jsonl")
+        self.files = RunFiles(self.folder)
+        self.records = Records(self.files.metrics)
+        self.baseline = Records(self.files.baseline.metrics)
 
     def read(self, whole: bool = True) -> None:
-        """Read what has changed; of a run that is listed only, not `whole`, the newest record will do."""
+        """Read what has changed.
+
+        Args:
+            whole: Read all records; False: only the newest, for a run that is only listed.
+        """
+        files = self.files
         if whole:
             self.records.read()
             self.baseline.read()
-        elif self._changed("metrics.jsonl"):
+        elif self._changed(files.metrics):
             self.glimpse = last_record(self.records.path)
-        for name in ("config", "split", "agreed", "summary", "progress"):
-            if self._changed(f"{name}.json"):
-                setattr(self, name, read_small(self.folder / f"{name}.json"))
-                self.version += name != "progress"
-        if self._changed("log.txt"):
-            self.log = tail(self.folder / "log.txt")
+        if self._changed(files.config):
+            self.config = self._read(files.config, read_object) or {}
+        if self._changed(files.split):
+            self.split = self._read(files.split, lambda path: read_document(SplitCounts, path))
+        if self._changed(files.agreed):
+            self.agreed = self._read(files.agreed, lambda path: read_document(Agreed, path))
+        if self._changed(files.summary):
+            self.summary = self._read(files.summary, lambda path: files.stored_summary())
+        if self._changed(files.progress):
+            self.progress = self._read(files.progress, lambda path: read_document(StoredProgress, path))
+        if self._changed(files.log):
+            self.log = tail(files.log)
         self.state = self._state()
 
-    def _changed(self, name: str) -> bool:
+    def _read(self, path: Path, read: Callable[[Path], T]) -> T | None:
+        self.version += path != self.files.progress
+        self._damage.pop(path.name, None)
         try:
-            found = (self.folder / name).stat()
+            return read_small(path, read)
+        except ValueError as reason:
+            self._damage[path.name] = f"{path.name} is damaged ({reason})"
+        except OtherVersion as reason:
+            self._damage[path.name] = str(reason)
+        return None
+
+    @property
+    def damage(self) -> list[str]:
+        """A line about each damaged file."""
+        lines = list(self._damage.values())
+        if self.records.damaged:
+            lines.append(f"{self.files.metrics.name} has damaged lines ({self.records.damaged:,})")
+        return lines
+
+    def _changed(self, path: Path) -> bool:
+        try:
+            found = path.stat()
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
         except OSError:
             stamp = (0, 0, 0)
-        before, self._stamps[name] = self._stamps.get(name, (0, 0, 0)), stamp
+        before, self._stamps[path] = self._stamps.get(path, (0, 0, 0)), stamp
         return stamp != before
 
     def _state(self) -> State:
-        held, resumed = is_held(self.folder), self.progress.get("resumed") is True
-        if held is None and time.time() - (number(self.progress.get("updated")) or 0.0) < QUIET:
+        held, progress, summary = is_held(self.folder), self.progress, self.summary
+        if held is None and progress is not None and time.time() - (progress.updated or 0.0) < QUIET:
             held = True
         if held:
-            after = number(self.progress.get("after")) or 0
-            words = f"It was resumed after round {after:,.0f}." if resumed else "A process writes to its folder."
-            return State("resumed" if resumed else "running", words)
-        if held is None and not self.summary:
+            if progress is not None and progress.resumed:
+                return State("resumed", f"It was resumed after round {progress.after:,}.")
+            return State("running", "A process writes to its folder.")
+        if held is None and summary is None:
             return State("lost", "Another machine ran it, and there was no sign from there for a minute.")
         if not self.records.path.exists() and not self.config:
             return State("waiting", "No run is there yet.")
-        stopped, ended = self.summary.get("stopped"), number(self.summary.get("rounds"))
-        if isinstance(stopped, str) and stopped in ENDS and (ended is None or self.done <= ended):
-            return State(*ENDS[stopped])
+        further = summary is not None and not isinstance(summary, DivergedSummary) and self.done > summary.rounds
+        if summary is not None and not further:
+            return State(*ENDS[summary.stopped])
         return State("killed", KILLED)
 
     @property
-    def last(self) -> Record | None:
+    def last(self) -> Round | None:
         """The newest record."""
         return self.records.last or self.glimpse
 
     @property
     def done(self) -> int:
-        """The rounds that are done, as far as the files tell."""
-        known = [number(self.progress.get("round")), number((self.last or {}).get("round"))]
-        return int(max((n for n in known if n is not None), default=0))
+        """The number of rounds that are done, as far as the files show."""
+        return max(self.progress.round if self.progress else 0, self.last.round if self.last else 0)
 
     @property
     def rounds(self) -> int | None:
-        """The rounds that the run is to have."""
+        """The number of rounds that the run will have."""
         section = self.config.get("run")
-        known = number(self.progress.get("rounds"))
-        if known is None and isinstance(section, dict):
-            known = number(section.get("rounds"))
-        return None if known is None or known < 1 else int(known)
+        planned = section.get("rounds") if isinstance(section, dict) else None
+        if self.progress is not None and self.progress.rounds is not None:
+            planned = self.progress.rounds
+        return planned if isinstance(planned, int) and planned >= 1 else None
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the other rounds take, if they take as long as those of this process did."""
-        if not self.state.live or self.rounds is None:
+        """The time that the other rounds take at the pace of this process."""
+        if not self.state.live or self.rounds is None or self.progress is None:
             return None
-        pace = seconds_per_round({**self.progress, "round": self.done})
+        pace = seconds_per_round({**self.progress.to_dict(), "round": self.done})
         return None if pace is None else (self.rounds - self.done) * pace
 
 
 def time_words(seconds: float | None) -> str:
-    """A time for people.
+    """A time in words.
+
+    Args:
+        seconds: The time; None: not known.
 
     Examples:
         >>> time_words(0.4), time_words(75), time_words(7300), time_words(None)
@@ -290,18 +360,22 @@ def time_words(seconds: float | None) -> str:
 DEEPEST = 5  # folders below the one that is named
 MOST = 500  # runs
 MOST_FOLDERS = 20_000  # that are looked at
-SIGNS = ("metrics.jsonl", "deployment.json")
-PASSED_OVER = frozenset({"checkpoints", "tensorboard", "wandb"})  # folders in that of a run
-BASELINE = "fedavg"  # in the folder of a run: shown with it
+PASSED_OVER = frozenset({CHECKPOINTS, "tensorboard", "wandb"})  # folders in that of a run
 
 
 @dataclass
 class Found:
-    """The runs of some folders; those that begin later are found later."""
+    """The runs of some folders; those that begin later are found later.
+
+    Args:
+        folders: Where to look.
+        runs: By key.
+        more: Whether there are more than are followed.
+    """
 
     folders: Sequence[Path]
-    runs: dict[str, Watched] = field(default_factory=dict)  # by key
-    more: bool = False  # whether there are more than are followed
+    runs: dict[str, Watched] = field(default_factory=dict)
+    more: bool = False
 
     def look(self) -> None:
         """Find runs that are new. A folder without any stands for itself, and is waited for."""
@@ -317,7 +391,11 @@ class Found:
 
 
 def key_of(path: Path) -> str:
-    """A short name for a folder that can stand in an address."""
+    """A short name for a folder that can be part of an address.
+
+    Args:
+        path: The folder.
+    """
     return "r" + hashlib.sha256(os.fsencode(os.path.abspath(path))).hexdigest()[:12]
 
 

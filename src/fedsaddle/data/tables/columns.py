@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.data.table import Array, ordinal
+from fedsaddle.data.tables.encode_rows import LARGEST, MISSING, MISSING_NUMBER
 from fedsaddle.errors import BadInput
 
 LONGEST_SHOWN = 60  # characters of a name or a cell in a message
@@ -162,13 +163,7 @@ def empty_column(name: str, rows: int) -> RawColumn:
     return RawColumn(name, np.full(rows, np.nan))
 
 
-# The markers of missing cells, in lower case; which ones count depends on the other cells of the column.
-_MARKERS = "na n/a #n/a #na n.a. nan <na> nat null #null! . ? - -- --- missing #value! #div/0! #ref! #num!"
-MISSING = frozenset(_MARKERS.split()) | {""}  # in any column
-NOTHING = frozenset({"none", "nil"})  # missing among numbers and truth values, a value among other words
-MISSING_NUMBER = MISSING | NOTHING | {"unknown", "unk", "not known"}  # among numbers; some are values among words
 MISSING_ROLE = MISSING - {"-", "--", "---", "missing"}  # those may be classes or sites
-TRUTH = frozenset({"true", "false"})
 
 # How to read a column: as it comes, as text to the letter, or not at all.
 How = Literal["infer", "text", "skip"]
@@ -223,7 +218,6 @@ def role_cells(cells: Cells) -> NDArray[Any]:
 
 
 MAX_AUTO_CLASSES = 100
-LARGEST = float(np.finfo(np.float32).max)  # rows are stored in single precision
 _FILL_IN = "fill it in, or drop the row or the column"
 
 Task = Literal["auto", "classes", "regression"]

@@ -14,22 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.data.table import GROUP, Array
-from fedsaddle.data.tables.columns import (
-    MISSING,
-    MISSING_NUMBER,
-    NOTHING,
-    TRUTH,
-    Cells,
-    Comma,
-    RawColumn,
-    empty_column,
-    shown,
-    text_cells,
-)
+from fedsaddle.data.tables.columns import Cells, Comma, RawColumn, empty_column, shown, text_cells
+from fedsaddle.data.tables.encode_rows import LARGEST, MISSING, MISSING_NUMBER, NOTHING, TRUTH
 from fedsaddle.data.tables.parse import DAYS, Dates, Numbers, keep_unit, parse_dates, parse_numbers
 from fedsaddle.errors import BadInput
 
-LARGEST = float(np.finfo(np.float32).max)  # rows are stored in single precision
 FEW = 20  # rows below which nothing is called an identifier
 MANY_CATEGORIES = 1000
 LONG_TEXT = 40  # characters, on average

@@ -10,23 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.array_types import Floats
 from fedsaddle.data.arrays import number_columns
 from fedsaddle.data.table import Array, Encoded
-from fedsaddle.data.tables.columns import (
-    MISSING,
-    MISSING_NUMBER,
-    NOTHING,
-    TRUTH,
-    Cells,
-    How,
-    RawColumn,
-    empty_column,
-    listed,
-    shown,
-    text_cells,
-)
+from fedsaddle.data.tables.columns import Cells, RawColumn, listed, shown
+from fedsaddle.data.tables.encode_rows import LARGEST, MISSING, TRUTH, is_missing_number, number, word
 from fedsaddle.data.tables.features import TableFeatures
-from fedsaddle.data.tables.judge import ColumnHint, judge_column
 from fedsaddle.data.tables.sources import series_cells
 from fedsaddle.data.tables.treatment import Treatment
 from fedsaddle.errors import BadInput
@@ -65,26 +54,32 @@ class ReadColumn:
         Raises:
             BadInput: for a cell that is no number in a column of numbers, and for a known category in another spelling.
         """
-        how: How = "text" if self.words else "infer"
-        found = series_cells(self.name, cells, how)
+        found = series_cells(self.name, cells, "text" if self.words else "infer")
         if self.words:
-            assert found.codes is not None
-            texts = [text.lower() for text in found.texts] if self.truth else found.texts
-            missing = (MISSING - {"-"} if self.dash else MISSING) | (NOTHING if self.truth else frozenset())
-            codes, names = text_cells(found.codes, texts, missing)
-            self._check_categories(names)
-            return RawColumn(self.name, None, codes, tuple(names))
+            return self._categories(found)
         if found.unreadable:
             raise BadInput(f"type of column {shown(self.name)}", found.unreadable, "use numbers, or text as in fit")
-        try:
-            judged = judge_column(self.name, found, ColumnHint(numeric=True, listed=True, written=self.written)).column
-        except BadInput:  # there is no number at all
-            judged = empty_column(self.name, len(cells))
-        assert judged is not None  # as it is listed
-        column = judged if judged.numbers is not None else empty_column(self.name, len(cells))
+        column = RawColumn(self.name, self._numbers(found), written=self.written)
         if not self.lenient:
             self._check_numbers(found, column)
         return column
+
+    def _categories(self, found: Cells) -> RawColumn:
+        assert found.codes is not None
+        known = TRUTH if self.truth else self.known
+        values = [word(text, known, MISSING - {"-"} if self.dash else MISSING) for text in found.texts]
+        names = sorted({value for value in values if value is not None})
+        places = {value: code for code, value in enumerate(names)}
+        at = np.array([-1 if value is None else places[value] for value in values] + [-1], dtype=np.int32)
+        self._check_categories(names)
+        return RawColumn(self.name, None, at[found.codes], tuple(names))
+
+    def _numbers(self, found: Cells) -> Floats:
+        if found.numbers is not None:
+            with np.errstate(invalid="ignore"):
+                return np.where(np.abs(found.numbers) <= LARGEST, found.numbers, np.nan)
+        assert found.codes is not None
+        return np.array([*(number(text, self.written) for text in found.texts), np.nan])[found.codes]
 
     def _check_categories(self, names: Sequence[str]) -> None:
         """Refuse other spellings of a known category; warn of a new one that no feature stands for."""
@@ -107,7 +102,7 @@ class ReadColumn:
             there = ~np.isnan(found.numbers)
         else:
             assert found.codes is not None
-            read = np.array([text.strip().lower() not in MISSING_NUMBER for text in found.texts] + [False])
+            read = np.array([not is_missing_number(text) for text in found.texts] + [False])
             there = read[found.codes]
         lost = np.flatnonzero(there & column.missing)
         if len(lost):

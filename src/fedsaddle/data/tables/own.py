@@ -19,7 +19,8 @@ from numpy.lib import format as npy
 from fedsaddle.arguments import choice, flag, optional, renamed, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.table import ROW, Array, Dataset, Table
-from fedsaddle.data.tables.columns import LARGEST, RawTable, Task, client_names, require, targets
+from fedsaddle.data.tables.columns import RawTable, Task, client_names, require, targets
+from fedsaddle.data.tables.encode_rows import LARGEST
 from fedsaddle.data.tables.features import ArrayFeatures, TableFeatures
 from fedsaddle.data.tables.judge import group_names
 from fedsaddle.data.tables.read import (

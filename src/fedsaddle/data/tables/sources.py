@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import islice
 from numbers import Real
@@ -23,7 +22,8 @@ from typing import Any, BinaryIO, TextIO, cast
 import numpy as np
 
 from fedsaddle.data.table import Array
-from fedsaddle.data.tables.columns import MISSING, MISSING_NUMBER, Cells, How, Loaded, Plan, listed, shown, tidy_names
+from fedsaddle.data.tables.columns import Cells, How, Loaded, Plan, listed, shown, tidy_names
+from fedsaddle.data.tables.encode_rows import MISSING, MISSING_NUMBER, cell_text
 from fedsaddle.data.tables.parse import DAYS, HOURS
 from fedsaddle.errors import BadInput, FedSaddleError, install
 
@@ -405,18 +405,6 @@ def _as_text(name: str, column: Any, declared: bool = False) -> Cells:
     except TypeError:
         raise BadInput(f"type of column {shown(name)}", str(column.dtype), "use numbers or text") from None
     return Cells(codes=codes.astype(np.int32), texts=[cell_text(v) for v in values], declared=declared)
-
-
-def cell_text(cell: object) -> str:
-    """A cell as a CSV file would write it: 7.0 as 7, a day without hours."""
-    if isinstance(cell, float | np.floating):
-        value = float(cell)
-        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
-    if isinstance(cell, datetime):
-        return cell.date().isoformat() if cell.time() == time() and cell.tzinfo is None else cell.isoformat(" ")
-    if isinstance(cell, date | time):
-        return cell.isoformat()
-    return str(cell)
 
 
 LARGEST = 2**31  # bytes within the file, so that a small one cannot fill the memory

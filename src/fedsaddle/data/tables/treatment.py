@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsaddle.array_types import Floats, Ints
-from fedsaddle.data.table import Encoded, is_constant, signed_log
+from fedsaddle.data.table import Encoded, is_constant
 from fedsaddle.data.tables.columns import RawColumn
+from fedsaddle.data.tables.encode_rows import signed_log
 
 BINS = 400  # between -5 and 5 standard deviations
 REACH = 5.0

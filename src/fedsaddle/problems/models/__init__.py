@@ -1,5 +1,6 @@
 """Ready models of the papers' runs. Any other `nn.Module` will do as well."""
 
+from fedsaddle.problems.models.forest import Forest
 from fedsaddle.problems.models.networks import (
     CharacterGru,
     McMahanCnn,
@@ -10,4 +11,4 @@ from fedsaddle.problems.models.networks import (
     mlp,
 )
 
-__all__ = ["CharacterGru", "McMahanCnn", "SmallCnn", "TutorialCnn", "Vgg11", "logistic_regression", "mlp"]
+__all__ = ["CharacterGru", "Forest", "McMahanCnn", "SmallCnn", "TutorialCnn", "Vgg11", "logistic_regression", "mlp"]

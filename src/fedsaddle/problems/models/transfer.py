@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedsaddle.arguments import instance
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.numerics.modules import running_statistics
 
@@ -129,7 +130,7 @@ def _last_linear(model: nn.Module) -> str | None:
 
 def trained_tensors(run: str) -> dict[str, Tensor]:
     """The model of a run's output folder, or of a .safetensors file."""
-    path = Path(run) / "model.safetensors" if Path(run).is_dir() else Path(run)
+    path = RunFiles(Path(run)).model if Path(run).is_dir() else Path(run)
     try:
         return load_file(path)
     except FileNotFoundError:

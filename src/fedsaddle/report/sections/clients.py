@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
+from markupsafe import Markup
+
+from fedsaddle.documents.summary import ClientDeciles, ClientFigures, Measures, PartName, Spread
 from fedsaddle.metrics.intervals import Interval, wilson_share
-from fedsaddle.metrics.selection import main_part_name
 from fedsaddle.report.page.charts import (
     MOST_POINTS,
     Bar,
@@ -28,7 +29,11 @@ from fedsaddle.text import visible
 
 
 def named(names: Sequence[str], clients: int) -> list[str]:
-    """Names of that many clients; numbers where there are too few names.
+    """Names of clients; numbers where there are too few names.
+
+    Args:
+        names: As far as they are known.
+        clients: How many there are.
 
     Examples:
         >>> named(["A"], 2)
@@ -39,9 +44,7 @@ def named(names: Sequence[str], clients: int) -> list[str]:
 
 def trained_and_tested(run: StoredRun) -> tuple[str, ...]:
     """The clients of a run: those that were trained on, and after them those that are for the test only."""
-    if run.is_deployed:
-        return tuple(map(str, run.summary["sites"]))
-    return (*run.client_names, *map(str, run.split.get("test_clients") or {}))
+    return run.site_names or (*run.client_names, *(run.split.test_clients if run.split else {}))
 
 
 LISTED = 200
@@ -58,14 +61,24 @@ STATISTICS = {
 
 @dataclass(frozen=True)
 class Client:
-    """A client with the figures of its rows."""
+    """A client with the figures of its rows.
+
+    Args:
+        name: Of the client.
+        rows: Number of rows; None if the run does not know.
+        figures: By measure.
+    """
 
     name: str
     rows: int | None
     figures: Mapping[str, float | None]
 
     def interval(self, measure: str) -> Interval | None:
-        """Of an accuracy, Wilson's from its rows."""
+        """Wilson's interval of an accuracy; None for other measures.
+
+        Args:
+            measure: Such as "accuracy".
+        """
         value = self.figures.get(measure)
         if measure != "accuracy" or value is None or not self.rows:
             return None
@@ -76,11 +89,11 @@ def clients(run: StoredRun) -> Section | None:
     """Accuracy or loss of each client; the sections of the ranking say more of a run on two classes."""
     if run.test is not None:
         return None
-    part = main_part_name(
-        run.summary if any(p in run.summary for p in ("test", "validation", "train")) else run.history[-1]
-    )
-    spread = run.summary.get(part) or run.history[-1].get(part)
-    if not spread or (set(spread) == {"loss"} and "auroc" in (run.summary.get("pooled") or {})):
+    if run.evaluation is None:
+        return None
+    part, spread = run.evaluation.main_part, run.evaluation.main_measures
+    pooled = run.run_summary.pooled if run.run_summary else None
+    if not spread or (set(spread) == {"loss"} and "auroc" in (pooled or {})):
         return None
     measure = "accuracy" if "accuracy" in spread else next(iter(spread))
     rows = PARTS[part]
@@ -88,39 +101,50 @@ def clients(run: StoredRun) -> Section | None:
     found = clients_of(run, part)
     if found:
         blocks.append(_chart(found, measure, rows))
-    elif deciles := (run.summary.get("clients") or {}).get(part, {}).get("deciles"):
-        blocks.append(_deciles(deciles[measure], measure, run.summary["clients"][part]["clients"], rows))
+    elif isinstance(many_clients := _listed(run, part), ClientDeciles) and measure in many_clients.deciles:
+        blocks.append(_deciles(many_clients.deciles[measure], measure, many_clients.clients, rows))
     blocks.append(_spread_table(spread, rows))
     return Section("clients", "Each client", blocks)
 
 
-def clients_of(run: StoredRun, part: str) -> list[Client]:
-    """The clients with rows of that part, as the summary or else the last evaluation lists them."""
-    listed = (run.summary.get("clients") or {}).get(part)
-    if listed is not None and "measures" not in listed:
+def clients_of(run: StoredRun, part: PartName) -> list[Client]:
+    """The clients with rows of a part, as the summary or else the last evaluation lists them.
+
+    Args:
+        run: The run.
+        part: "test", "validation" or "train".
+    """
+    listed = _listed(run, part)
+    if isinstance(listed, ClientDeciles):
         return []  # too many to be listed
-    measures: Mapping[str, Any] = listed["measures"] if listed else _last(run, part)
+    last = run.history[-1].clients.get(part, {}) if run.history else {}
+    measures = listed.measures if listed is not None else last
     if not measures:
         return []
     n = len(next(iter(measures.values())))
-    rows: list[int | None] = list(listed["rows"]) if listed else [None] * n
+    rows: list[int | None] = [*listed.rows] if listed is not None else [None] * n
     names = named(trained_and_tested(run), n)
     every = [Client(names[i], rows[i], {m: v[i] for m, v in measures.items()}) for i in range(n)]
     return [client for client in every if any(v is not None for v in client.figures.values())]
 
 
-def _last(run: StoredRun, part: str) -> Mapping[str, Any]:
-    return run.history[-1].get("clients", {}).get(part, {}) if run.history else {}
+def _listed(run: StoredRun, part: PartName) -> ClientFigures | ClientDeciles | None:
+    return run.finished.clients.get(part) if run.finished else None
 
 
 def worst_first(found: list[Client], measure: str) -> list[Client]:
-    """The clients that have the measure, the worst first."""
+    """The clients that have a measure, the worst first.
+
+    Args:
+        found: The clients.
+        measure: Such as "accuracy".
+    """
     sign = 1 if is_share(measure) else -1
     there = [c for c in found if c.figures.get(measure) is not None]
     return sorted(there, key=lambda c: sign * float(c.figures[measure] or 0.0))
 
 
-def _in_words(spread: Mapping[str, float], measure: str, rows: str) -> str:
+def _in_words(spread: Spread, measure: str, rows: str) -> str:
     show = partial(percent, digits=1) if is_share(measure) else short
     words = (
         f"On {rows} the mean {cased(measure)} over clients is {show(spread['mean'])}; the worst client has "
@@ -170,7 +194,7 @@ def _value(client: Client, measure: str) -> str:
     return f"{percent(value, 1)} ({percent(interval.low, 0)} to {percent(interval.high, 0)})"
 
 
-def _forest(order: list[Client], measure: str) -> Any:
+def _forest(order: list[Client], measure: str) -> Markup:
     rows = []
     for client in order:
         found, counts = client.interval(measure), ["–" if client.rows is None else f"{client.rows:,}"]
@@ -205,7 +229,7 @@ def _deciles(values: list[float], measure: str, clients: int, rows: str) -> Char
     )
 
 
-def _spread_table(spread: Mapping[str, Mapping[str, float]], rows: str) -> PageTable:
+def _spread_table(spread: Measures, rows: str) -> PageTable:
     measures = list(spread)
     lines = [[name, *(_show(spread[m].get(key), m, key) for m in measures)] for key, name in STATISTICS.items()]
     return PageTable([f"on {rows}", *map(cased, measures)], lines, caption="How the clients differ")
@@ -217,12 +241,11 @@ def _show(value: float | None, measure: str, key: str) -> str:
 
 def classes(run: StoredRun) -> Section | None:
     """For runs that sort rows into classes and count by class."""
-    found = run.summary.get("classes") or {}
-    counts = found.get("counts") or {}
-    if len(counts) < 2:
+    counted = run.finished.classes if run.finished else None
+    if counted is None or len(counted.counts) < 2:
         return None
-    rows = "test rows" if found.get("part") == "test" else "training rows"
-    lines = [(visible(name), int(c["rows"]), int(c["correct"])) for name, c in counts.items()]
+    rows = "test rows" if counted.part == "test" else "training rows"
+    lines = [(visible(name), c.rows, c.correct) for name, c in counted.counts.items()]
     lines.sort(key=lambda line: line[2] / line[1])
     shares = [k / n for _, n, k in lines]
     worst, best, mean = lines[0], lines[-1], sum(shares) / len(shares)
@@ -273,17 +296,17 @@ STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "ei
 
 def mixture(run: StoredRun) -> Section | None:
     """For algorithms that weigh clients by their losses."""
-    records = [r for r in run.history if r.get("mixture")]
+    records = [r for r in run.history if r.mixture]
     if not records:
         return None
-    final: list[float] = [float(v) for v in records[-1]["mixture"]]
+    final = records[-1].mixture
     names = named(trained_and_tested(run), len(final))
     order = sorted(range(len(final)), key=lambda i: (-final[i], i))
     at = [records[k] for k in picked(len(records), MOST_POINTS)]
-    rounds = [int(r["round"]) for r in at]
+    rounds = [r.round for r in at]
 
     def of(clients: Sequence[int]) -> list[float]:
-        return [float(sum(r["mixture"][i] for i in clients)) for r in at]
+        return [float(sum(r.mixture[i] for i in clients)) for r in at]
 
     lines = [Line(names[i], rounds, of([i]), style) for i, style in zip(order, STYLES, strict=False)]
     lines += [Line(names[i], rounds, of([i]), "faint") for i in order[NAMED:FAINT]]

@@ -12,7 +12,6 @@ from fedsaddle.metrics.calibration import (
     Reliability,
     at_threshold,
     decision_curve,
-    reliability,
     thresholds_to_show,
 )
 from fedsaddle.metrics.intervals import Interval, Intervals
@@ -169,21 +168,10 @@ def thresholds(run: StoredRun) -> Section | None:
     p = None if found is None else found.probabilities()
     if found is None or p is None or found.threshold is None:
         return None
-    chosen = chosen_figures(found)
+    chosen = found.at_threshold
     assert chosen is not None
     blocks: list[Block] = [Text(_chosen_in_words(found, chosen)), _slider(found, p, chosen)]
     return Section("thresholds", "From when on to raise an alarm", blocks)
-
-
-def chosen_figures(found: TwoClasses) -> AtThreshold | None:
-    """The figures of the run's threshold, worked out once."""
-    p = found.probabilities()
-    if p is None or found.threshold is None:
-        return None
-    if "chosen" not in found.kept:
-        found.kept["chosen"] = at_threshold(p, found.labels, found.threshold, found.units)
-    kept: AtThreshold = found.kept["chosen"]
-    return kept
 
 
 def _chosen_in_words(found: TwoClasses, at: AtThreshold) -> str:
@@ -264,7 +252,7 @@ def calibration(run: StoredRun) -> Section | None:
     found = two_classes(run)
     if found is None or found.probabilities() is None:
         return None
-    models = reliabilities(found)
+    models = found.reliabilities
     blocks: list[Block] = [Text(_in_words(found, models[CHOICE]))]
     if models[CHOICE].bins:
         blocks.append(_calibration_chart(found, models))
@@ -272,19 +260,6 @@ def calibration(run: StoredRun) -> Section | None:
         blocks.append(Text("There are too few rows for a calibration curve; it wants at least 20.", "note"))
     blocks.append(_table(found, models))
     return Section("calibration", "Are the probabilities right?", blocks)
-
-
-def reliabilities(found: TwoClasses) -> dict[str, Reliability]:
-    """The figures of each model that has probabilities, worked out once."""
-    if "reliability" not in found.kept:
-        made = {}
-        for model in (CHOICE, FEDAVG):
-            p = found.probabilities(model)
-            if p is not None:
-                made[model] = reliability(p, found.labels, found.units)
-        found.kept["reliability"] = made
-    kept: dict[str, Reliability] = found.kept["reliability"]
-    return kept
 
 
 def _in_words(found: TwoClasses, ours: Reliability) -> str:

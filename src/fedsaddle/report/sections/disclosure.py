@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from fedsaddle.documents.stored import CHANCE, ReleaseCheck, model_digest, read_document
-from fedsaddle.documents.summary import StoredFigure
-from fedsaddle.errors import MissingData
+from fedsaddle.documents.stored import CHANCE, ReleaseCheck
+from fedsaddle.documents.summary import LedgerTotals, SiteAnswers, StoredFigure
 from fedsaddle.report.page.parts import Block, Bullets, PageTable, Section, Text
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import amount, many
@@ -48,10 +46,10 @@ MARKS = (
 
 def left_sites(run: StoredRun) -> Section | None:
     """Replies of the algorithm with who sees them, evaluations, and bytes."""
-    ledger = run.summary.get("ledger")
-    if not isinstance(ledger, dict):
+    if run.finished is None:
         return None
-    fields = {visible(k): str(v) for k, v in (ledger.get("fields") or {}).items()}
+    ledger, budget = run.finished.ledger, run.finished.privacy
+    fields = {visible(name): seen for name, seen in ledger.fields.items()}
     blocks: list[Block] = [Text(_first(run, "pooled" in fields.values()))]
     if fields:
         about = {name: (_meaning(name), SEEN.get(seen, seen)) for name, seen in fields.items()}
@@ -59,17 +57,15 @@ def left_sites(run: StoredRun) -> Section | None:
         blocks.append(PageTable(["reply", "what it is", "who sees it"], rows, caption="In every exchange"))
     blocks.append(Bullets(_beside(run)))
     blocks.append(Text(_in_terms(run, _amounts(ledger, run))))
-    if run.is_deployed:
-        blocks += _by_site(run.summary["sites"])
-    guarantee = run.summary.get("privacy")
-    if isinstance(guarantee, dict):
-        said = ", ".join(f"{visible(k)} {visible(v)}" for k, v in guarantee.items())
+    if run.run_summary is not None and run.run_summary.sites:
+        blocks += _by_site(run.run_summary.sites)
+    if budget is not None:
+        said = ", ".join(f"{visible(k)} {visible(v)}" for k, v in budget.to_dict().items())
         blocks.append(Text(f"Noise was added for differential privacy: {said}."))
     if "averaged" in fields.values():
         blocks.append(
             Text(
-                _in_terms(run, MARKS)
-                + ("" if isinstance(guarantee, dict) else " No noise was added for differential privacy."),
+                _in_terms(run, MARKS) + ("" if budget is not None else " No noise was added for differential privacy."),
                 "note",
             )
         )
@@ -114,7 +110,8 @@ def _beside(run: StoredRun) -> list[str]:
             f"In each of {times} each site {sent} the mean of every measure over its rows, which the server sees per "
             "site."
         )
-    if "auroc" in (run.summary.get("pooled") or run.summary.get("pooled_validation") or {}) or run.is_search:
+    pooled = (run.run_summary.pooled or run.run_summary.pooled_validation or {}) if run.run_summary else {}
+    if "auroc" in pooled or run.is_search:
         kept = "; this folder keeps their sum over sites" if run.is_deployed else ""
         lines.append(
             f"For two classes each site {sent} counts of its positives and negatives in bins of the score, merged "
@@ -123,19 +120,18 @@ def _beside(run: StoredRun) -> list[str]:
     return lines
 
 
-def _amounts(ledger: Mapping[str, Any], run: StoredRun) -> str:
-    clients = len(run.summary["sites"]) if run.is_deployed else len(run.client_names)
-    up, down = int(ledger.get("bytes_up", 0)), int(ledger.get("bytes_down", 0))
+def _amounts(ledger: LedgerTotals, run: StoredRun) -> str:
+    clients = len(run.site_names or run.client_names)
+    up, down = ledger.bytes_up, ledger.bytes_down
     words = (
-        f"{many(int(ledger.get('exchanges', 0)), 'exchange')}: {amount(up)} of replies to the server and "
+        f"{many(ledger.exchanges, 'exchange')}: {amount(up)} of replies to the server and "
         f"{amount(down)} of models from it"
     )
     if clients:
         words += f", {amount(up / clients)} and {amount(down / clients)} per client on average"
-    asked, answered = int(ledger.get("asked", 0)), int(ledger.get("answered", 0))
     words += ", without headers and evaluations."
-    if asked:
-        words += f" Clients were asked {asked:,} times and answered {answered:,} times."
+    if ledger.asked:
+        words += f" Clients were asked {ledger.asked:,} times and answered {ledger.answered:,} times."
     if run.is_search:
         words += (
             " That is the chosen run alone; each of the other candidates that were tried costs about as much again."
@@ -143,19 +139,18 @@ def _amounts(ledger: Mapping[str, Any], run: StoredRun) -> str:
     return words
 
 
-def _by_site(sites: Mapping[str, Any]) -> list[Block]:
+def _by_site(sites: Mapping[str, SiteAnswers]) -> list[Block]:
     rows, missed = [], []
     for name, line in list(sites.items())[:LISTED]:
-        left_out = line.get("left_out") or {}
-        why = "; ".join(f"{visible(reason)} ({n:,})" for reason, n in left_out.items())
-        total = sum(left_out.values())
+        why = "; ".join(f"{visible(reason)} ({n:,})" for reason, n in line.left_out.items())
+        total = sum(line.left_out.values())
         rows.append(
             [
                 visible(name),
-                f"{line['answered']:,}",
+                f"{line.answered:,}",
                 f"{total:,}",
-                amount(line["bytes_up"]),
-                amount(line["bytes_down"]),
+                amount(line.bytes_up),
+                amount(line.bytes_down),
                 shortened(why, 200),
             ]
         )
@@ -174,7 +169,7 @@ FEW = 5  # rows behind a feature, below which single rows may be told
 
 def release(run: StoredRun) -> Section | None:
     """What attacks by membership inference found; None if the model was not checked, or has changed since."""
-    check = stored_check(run)
+    check = run.release
     if check is None:
         return None
     rows = [[name, f"{auroc.value:.3f}", _interval(auroc)] for name, auroc in check.attacks.items()]
@@ -192,22 +187,12 @@ def release(run: StoredRun) -> Section | None:
     return Section("release", "May the model be handed on?", blocks)
 
 
-def stored_check(run: StoredRun) -> ReleaseCheck | None:
-    """The check of this very model; None without one.
-
-    Raises:
-        ValueError: if its file is damaged.
-    """
-    check = read_document(ReleaseCheck, run.folder / "release.json")
-    try:
-        same = check is not None and check.model == model_digest(run.folder / "model.safetensors")
-    except MissingData:
-        return None
-    return check if same else None
-
-
 def verdict(check: ReleaseCheck) -> str:
-    """The outcome in a sentence."""
+    """The outcome in a sentence.
+
+    Args:
+        check: Of the model.
+    """
     best = max(check.attacks.values(), key=lambda auroc: auroc.value)
     if check.successful:
         return (

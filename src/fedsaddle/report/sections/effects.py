@@ -1,16 +1,17 @@
-"""What a linear model makes of each column, and the intercepts of the sites."""
+"""What a linear model makes of each column, its ratios with intervals, and the intercepts of the sites."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from fedsaddle.data.table import Encoded
-from fedsaddle.report.page.charts import Bar, ChartAxis, Line, bars, line_chart
+from fedsaddle.documents.summary import Coefficient, Coefficients
+from fedsaddle.report.page.charts import Bar, ChartAxis, ForestRow, Line, axis_for, bars, forest, line_chart
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import decimal
@@ -31,11 +32,25 @@ NOTE = (
     "two columns that say nearly the same share their effect. In training the weights were pulled towards 0. They "
     "describe what the model does; they are no causes, and they have no intervals."
 )
+RATIO_OF = {"odds ratio": "the odds of the outcome", "rate ratio": "the rate", "hazard ratio": "the hazard"}
+PENALTY = (
+    " The fit has a small penalty, which draws effects towards none; the intervals and p-values allow for it as for a "
+    "normal prior, so that they hold on average over the columns, and less for a single strong effect among few rows."
+)
+ASSOCIATIONS = (
+    " Each p-value is of its column alone (Wald), without a correction for how many there are. These are associations "
+    "given the other columns, and no causes."
+)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What one feature adds to the log odds, or to the score."""
+    """What one feature adds to the log odds, or to the score.
+
+    Args:
+        feature: Of the encoded table.
+        change: Its weight.
+    """
 
     feature: Encoded
     change: float
@@ -45,21 +60,23 @@ class Effect:
         """The feature, in words."""
         f = self.feature
         if f.kind == "number":
-            return f"{visible(f.column)}, per {'standard deviation of its logarithm' if f.log else _unit(f)}"
+            return f"{visible(f.column)}, per {'standard deviation of its logarithm' if f.log else f'{f.std:.3g}'}"
         words = {"missing": "is missing", "other": "is another value", "category": f"is {visible(f.category)}"}
         return f"{visible(f.column)} {words.get(f.kind, f.kind)}"
 
 
 def effects(run: StoredRun) -> Section | None:
-    """Weights of a linear model of a table, as changes of the log odds, or of a score that is no probability."""
+    """Ratios of the exact regression, and weights of a linear model, as changes of the log odds or of a score."""
     read, unit = linear_effects(run), unit_of(run)
-    if not read:
+    summary = run.search_summary
+    found, choice = (summary.coefficients, summary.choice) if summary else (None, "")
+    if not read and found is None:
         return None
     hinged = {e.feature.column for e in read if e.feature.kind == "hinge"}
     plain = [e for e in read if e.feature.kind != "site" and e.feature.column not in hinged]
     plain.sort(key=lambda e: -abs(e.change))
-    blocks: list[Block] = []
-    if plain:
+    blocks: list[Block] = [] if found is None else _with_intervals(found, choice)
+    if plain and (found is None or found.of != choice):
         blocks.append(_bars_of_columns(plain, unit))
     if hinged:
         blocks.append(_curves(read, hinged, unit))
@@ -69,28 +86,137 @@ def effects(run: StoredRun) -> Section | None:
     return Section("effects", "What the model looks at", blocks)
 
 
+def strongest(found: Coefficients) -> list[Coefficient]:
+    """The coefficients, the one that is furthest from no effect in standard errors first.
+
+    Args:
+        found: Of the summary.
+    """
+    return sorted(found.listed, key=lambda one: -abs(one.estimate / one.standard_error))
+
+
+def shown_value(found: Coefficients, value: float) -> float:
+    """An estimate or a bound as it is shown: a ratio, or the difference itself.
+
+    Args:
+        found: Of the summary.
+        value: On the scale of the linear predictor.
+    """
+    return value if found.measure == "difference" else math.exp(min(value, 700.0))
+
+
+def shown(found: Coefficients, value: float) -> str:
+    """The same as text, with three digits.
+
+    Args:
+        found: Of the summary.
+        value: On the scale of the linear predictor.
+    """
+    value = shown_value(found, value)
+    if value == 0:
+        return "0"
+    return decimal(value, max(2 - math.floor(math.log10(abs(value))), 0)) if 1e-3 < abs(value) < 1e5 else f"{value:.3g}"
+
+
+def p_text(p: float) -> str:
+    """A p-value.
+
+    Args:
+        p: Between 0 and 1.
+
+    Examples:
+        >>> p_text(0.03268), p_text(1e-9)
+        ('0.033', '< 0.001')
+    """
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def _with_intervals(found: Coefficients, choice: str) -> list[Block]:
+    ordered, plural = strongest(found), f"{found.measure}s"
+    ratio = found.measure != "difference"
+    drawn = []
+    for one in ordered[:MOST_BARS]:
+        value, low, high = (shown_value(found, v) for v in (one.estimate, *one.interval))
+        drawn.append(ForestRow(visible(one.name), (), value, low, high))
+    values = [v for row in drawn for v in (row.value, row.low, row.high)]
+    axis = axis_for(found.measure, [v if v is None else min(max(v, 0.01), 100.0) for v in values], log=ratio)
+    axis = axis if ratio else axis_for(found.measure, [*values, 0.0])
+    rows = [
+        (
+            visible(one.name),
+            shown(found, one.estimate),
+            " to ".join(shown(found, end) for end in one.interval),
+            f"{one.standard_error:.3g}",
+            p_text(one.p_value),
+        )
+        for one in ordered
+    ]
+    error = "standard error of its logarithm" if ratio else "standard error"
+    said = "; ".join(f"{row[0]} {row[1]} ({row[2]})" for row in rows[:3])
+    other = f" The chosen model is another: {visible(choice)}." if choice != found.of else ""
+    patients = "" if found.patients is None else f" of {found.patients:,} patients, whose rows count together"
+    what = (
+        f"Each compares {RATIO_OF[found.measure]} of two rows that differ in this column alone, by the unit that is "
+        "named; 1 is no effect. "
+        if ratio
+        else "Each is the mean change of the outcome for the unit that is named, all other columns alike. "
+    )
+    more = f" The {MOST_BARS} clearest of {len(rows)} are drawn; the table has all." if len(rows) > MOST_BARS else ""
+    blocks: list[Block] = [
+        Chart(
+            title=f"{plural[0].upper()}{plural[1:]} with 95 % intervals",
+            svg=forest(drawn, axis, heads=["column"], reference=1.0 if ratio else 0.0, key="ratios"),
+            description=f"{found.measure.capitalize()} of {len(drawn)} effects. The clearest: {said}.",
+            table=PageTable(("column", found.measure, "95 % interval", error, "p"), rows),
+            note=f"{what}They are of {visible(found.of)}, on {found.rows:,} training rows{patients}.{other}"
+            + (PENALTY if found.penalty else "")
+            + ASSOCIATIONS
+            + more,
+        )
+    ]
+    if found.sites:
+        blocks.append(_influence(found))
+    return blocks
+
+
+def _influence(found: Coefficients) -> PageTable:
+    whole = {one.name: one.estimate for one in found.listed}
+    rows = [
+        (
+            visible(one.site),
+            f"{one.rows:,}",
+            visible(one.coefficient),
+            shown(found, whole[one.coefficient]),
+            shown(found, one.estimate),
+            decimal(one.change, 1, sign=True),
+        )
+        for one in sorted(found.sites, key=lambda one: -abs(one.change))
+    ]
+    heads = ("site left out", "its rows", "column that changes most", found.measure, "without it", "standard errors")
+    return PageTable(heads, rows, caption="Without each site: does one site decide an effect?", folded=True)
+
+
 def unit_of(run: StoredRun) -> str:
     """What the weights add to: log odds where scores were fitted to probabilities or trained as such, else a score."""
-    fitted = "slope" in (run.summary.get("probabilities") or {})
+    fitted = run.finished is not None and run.finished.probabilities is not None
     trained = run.setting("problem", "loss") in ("logistic", "cross-entropy") and not run.is_search
     return ODDS if fitted or trained else SCORE
 
 
 def linear_effects(run: StoredRun) -> list[Effect]:
     """The weights of a model that is one linear layer over the encoded features; empty for other models."""
-    path = run.folder / "model.safetensors"
-    if not run.features or not path.exists():
+    if not run.features or not run.files.model.exists():
         return []
     try:
-        features = [Encoded.from_dict(f) for f in run.features]
-        with safe_open(path, "np") as file:
+        with safe_open(run.files.model, "np") as file:
             weights = [file.get_tensor(k) for k in file.keys() if k.endswith("weight")]  # noqa: SIM118
-    except (SafetensorError, OSError, TypeError, ValueError):
+    except (SafetensorError, OSError):
         return []
-    if len(weights) != 1 or weights[0].shape != (1, len(features)):
+    if len(weights) != 1 or weights[0].shape != (1, len(run.features)):
         return []
-    slope = float(run.summary.get("probabilities", {}).get("slope", 1.0))
-    return [Effect(f, slope * float(w)) for f, w in zip(features, weights[0][0], strict=True)]
+    fitted = run.finished.probabilities if run.finished else None
+    slope = 1.0 if fitted is None else fitted.slope
+    return [Effect(f, slope * float(w)) for f, w in zip(run.features, weights[0][0], strict=True)]
 
 
 def _bars_of_columns(plain: Sequence[Effect], unit: str) -> Chart:
@@ -186,7 +312,3 @@ def _room(low: float, high: float) -> tuple[float, float]:
     """A range that is a little wider, and never empty."""
     edge = 0.08 * (high - low) or 1.0
     return low - edge, high + edge
-
-
-def _unit(f: Any) -> str:
-    return f"{f.std:.3g}"

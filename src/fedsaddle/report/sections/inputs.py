@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from fedsaddle.array_types import Floats
+from fedsaddle.documents.stored import Agreed, SplitCounts
+from fedsaddle.documents.summary import MissingShare, PartName
 from fedsaddle.report.page.charts import Bar, ChartAxis, axis_for, bars, heat_map
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
 from fedsaddle.report.stored_run import StoredRun
@@ -21,14 +23,23 @@ CLASSES = 20  # columns of a heat map
 
 @dataclass(frozen=True)
 class RowsByClient:
-    """Rows of each client by part, and of each class among its training rows."""
+    """Rows of each client by part, and of each class among its training rows.
+
+    Args:
+        names: Of the clients.
+        sizes: By part, the rows of each client.
+        classes: Of the labels.
+        counts: (clients, classes), of the training rows; None without classes.
+        test_only: Rows of clients that are for the test only.
+        who: "site" where clients are the sites of a table, else "client".
+    """
 
     names: list[str]
-    sizes: Mapping[str, Sequence[int]]  # by part
+    sizes: Mapping[PartName, Sequence[int]]
     classes: list[str]
-    counts: np.ndarray[Any, np.dtype[np.float64]] | None  # (clients, classes), of the training rows
+    counts: Floats | None
     test_only: Mapping[str, int]
-    who: str = "client"  # "site" where clients are the sites of a table
+    who: str = "client"
 
     @property
     def heterogeneity(self) -> float | None:
@@ -40,8 +51,8 @@ class RowsByClient:
 
 
 def split(run: StoredRun) -> Section | None:
-    """Of a simulation from split.json, of a deployed run from what the sites told."""
-    found = _stored(run.split) if run.split else _told(run.agreed) if run.agreed else None
+    """Of a simulation from split.json, of a deployed run from the counts that the sites sent."""
+    found = _stored(run.split) if run.split else _sent(run.agreed) if run.agreed else None
     if found is None or not found.names:
         return None
     if run.is_search or run.is_deployed:
@@ -60,33 +71,32 @@ def split(run: StoredRun) -> Section | None:
     return Section("data", "The rows", blocks)
 
 
-def _stored(split: Mapping[str, Any]) -> RowsByClient:
-    sizes = {part: split.get(f"{part}_sizes") for part in PARTS}
-    counts = split.get("label_counts")
+def _stored(split: SplitCounts) -> RowsByClient:
+    sizes = {part: split.sizes(part) for part in PARTS}
     return RowsByClient(
-        [visible(name) for name in split["names"]],
-        {part: found for part, found in sizes.items() if found and any(found)},
-        [visible(name) for name in split.get("classes") or ()],
-        None if not counts else np.asarray(counts, dtype=np.float64),
-        split.get("test_clients") or {},
+        [visible(name) for name in split.names],
+        {part: own for part, own in sizes.items() if any(own)},
+        [visible(name) for name in split.classes],
+        np.asarray(split.label_counts, dtype=np.float64) if split.label_counts else None,
+        split.test_clients,
     )
 
 
-def _told(agreed: Mapping[str, Any]) -> RowsByClient:
-    keys = {"train": "rows", "validation": "validation_rows", "test": "test_rows"}
-    sizes = {part: agreed["sizes"].get(key) for part, key in keys.items()}
-    known = agreed["agreed"]
-    values, classes = known.get("values") or [], known.get("classes")
+def _sent(agreed: Agreed) -> RowsByClient:
+    keys: dict[PartName, str] = {"train": "rows", "validation": "validation_rows", "test": "test_rows"}
+    sizes = {part: agreed.sizes.get(key, []) for part, key in keys.items()}
+    labels = agreed.agreed
+    values, classes = labels.values or [], labels.classes
     counts = None
-    if classes is not None and "positive" not in known and len(values) == len(classes):
+    if classes is not None and "positive" not in labels.model_fields_set and len(values) == len(classes):
         place = {str(value): k for k, value in enumerate(values)}
-        counts = np.zeros((len(agreed["names"]), len(values)))
-        for i, one in enumerate(agreed["told"]):
-            for value, n in zip(one["target"]["values"], one["target"]["counts"], strict=True):
+        counts = np.zeros((len(agreed.names), len(values)))
+        for i, site in enumerate(agreed.told):
+            for value, n in zip(site.target.values, site.target.counts, strict=True):
                 counts[i, place[str(value)]] = n
     return RowsByClient(
-        [visible(name) for name in agreed["names"]],
-        {part: found for part, found in sizes.items() if found and any(found)},
+        [visible(name) for name in agreed.names],
+        {part: own for part, own in sizes.items() if any(own)},
         [visible(name) for name in classes or ()],
         counts,
         {},
@@ -229,28 +239,28 @@ NOTE = (
 
 def missing_cells(run: StoredRun) -> Section | None:
     """Shares of missing cells; None where the run does not know."""
-    columns = read_missing(run)
-    if "missing" not in run.summary:
+    if run.search_summary is None or "missing" not in run.search_summary.model_fields_set:
         return None
+    columns = run.search_summary.missing
     if not columns:
         return Section("missing", "Missing cells", [Text("No cell of the training rows was missing.")])
-    ordered = sorted(columns, key=lambda c: -columns[c]["share"])
-    blocks: list[Block] = [Text(_words(run, columns, ordered))]
+    ordered = sorted(columns, key=lambda c: -columns[c].share)
+    blocks: list[Block] = [Text(_words(columns, ordered))]
     shown, sites = ordered[:MOST_COLUMNS], run.client_names or _sites(columns)
     table = PageTable(
         ("column", "missing", "most at one site", "that site"),
-        [(visible(c), _percent(columns[c]["share"]), *_most(columns[c])) for c in ordered],
+        [(visible(c), _percent(columns[c].share), *_most(columns[c])) for c in ordered],
     )
     if 1 < len(sites) <= MOST_SITES:
         svg = heat_map(
             [visible(c) for c in shown],
             [visible(s) for s in sites],
-            [[columns[c]["sites"].get(s, 0.0) for s in sites] for c in shown],
+            [[columns[c].sites.get(s, 0.0) for s in sites] for c in shown],
             key="missing",
         )
     else:
         svg = bars(
-            [Bar(visible(c), columns[c]["share"], _percent(columns[c]["share"])) for c in shown],
+            [Bar(visible(c), columns[c].share, _percent(columns[c].share)) for c in shown],
             ChartAxis("share of missing cells", 0, 1, percent=True),
             key="missing",
         )
@@ -267,22 +277,12 @@ def missing_cells(run: StoredRun) -> Section | None:
     return Section("missing", "Missing cells", blocks)
 
 
-def read_missing(run: StoredRun) -> dict[str, dict[str, Any]]:
-    """By column: the share of missing cells and those of the sites; without what is damaged."""
-    found = {}
-    entries = run.summary.get("missing")
-    for column, entry in entries.items() if isinstance(entries, dict) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("share"), float) and isinstance(entry.get("sites"), dict):
-            found[str(column)] = entry
-    return found
-
-
-def _words(run: StoredRun, columns: dict[str, dict[str, Any]], ordered: list[str]) -> str:
+def _words(columns: Mapping[str, MissingShare], ordered: list[str]) -> str:
     first = ordered[0]
-    most = _percent(columns[first]["share"])
+    most = _percent(columns[first].share)
     few = "One column has" if len(columns) == 1 else f"{len(columns)} columns have"
     text = f"{few} missing cells in the training rows, most of all {visible(first)} ({most})."
-    never = [(c, s) for c in ordered for s, share in columns[c]["sites"].items() if share >= 1]
+    never = [(c, s) for c in ordered for s, share in columns[c].sites.items() if share >= 1]
     if len(never) == 1:
         text += f" {visible(never[0][1])} never fills {visible(never[0][0])}."
     elif never:
@@ -291,15 +291,15 @@ def _words(run: StoredRun, columns: dict[str, dict[str, Any]], ordered: list[str
     return text
 
 
-def _sites(columns: dict[str, dict[str, Any]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(site for entry in columns.values() for site in entry["sites"]))
+def _sites(columns: Mapping[str, MissingShare]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(site for column in columns.values() for site in column.sites))
 
 
-def _most(entry: dict[str, Any]) -> tuple[str, str]:
-    if not entry["sites"]:
+def _most(column: MissingShare) -> tuple[str, str]:
+    if not column.sites:
         return "", ""
-    site = max(entry["sites"], key=lambda s: entry["sites"][s])
-    return _percent(entry["sites"][site]), visible(site)
+    site = max(column.sites, key=lambda s: column.sites[s])
+    return _percent(column.sites[site]), visible(site)
 
 
 def _percent(share: float) -> str:

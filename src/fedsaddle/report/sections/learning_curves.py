@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from fedsaddle.files import Record
-from fedsaddle.metrics.selection import is_side, main_part_name
+from fedsaddle.documents.stored import Round
+from fedsaddle.documents.summary import PartName
+from fedsaddle.metrics.selection import is_side
 from fedsaddle.report.page.charts import MOST_LINES, MOST_POINTS, ChartAxis, Line, axis_for, line_chart, picked, thinned
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
 from fedsaddle.report.stored_run import StoredRun
@@ -24,14 +24,14 @@ def learning_curves(run: StoredRun) -> Section | None:
         return None
     blocks: list[Block] = [Text(_about(run))]
     blocks += [chart for measure in _pooled_measures(run.history) if (chart := _pooled(run, measure)) is not None]
-    part = main_part_name(run.history[-1])
-    measures = sorted(run.history[-1].get(part, {}), key=lambda name: name == "loss")
+    part = run.history[-1].main_part
+    measures = sorted(run.history[-1].main_measures, key=lambda name: name == "loss")
     for measure in () if run.is_search else measures:
-        if not (measure == "loss" and _ranks_only(run.history[-1], part)):
+        if not (measure == "loss" and _ranks_only(run.history[-1])):
             blocks.append(_over_clients(run, part, measure))
-    inexact = sorted({name for record in run.history for name in record.get("not_reached", ())})
+    inexact = sorted({name for record in run.history for name in record.not_reached})
     if inexact:
-        rounds = sum(bool(record.get("not_reached")) for record in run.history)
+        rounds = sum(bool(record.not_reached) for record in run.history)
         names = ", ".join(map(cased, inexact))
         words = (
             f"Inexact: in {rounds:,} of {len(run.history):,} evaluations the inner solve of {names} did not reach its "
@@ -42,17 +42,17 @@ def learning_curves(run: StoredRun) -> Section | None:
 
 
 def _about(run: StoredRun) -> str:
-    first, last = run.history[0]["round"], run.history[-1]["round"]
+    first, last = run.history[0].round, run.history[-1].round
     words = [f"{many(len(run.history), 'evaluation')} from round {first:,} to round {last:,}."]
-    stopped, kept = run.summary.get("stopped"), run.summary.get("selected_round")
+    kept = run.finished.selected_round if run.finished else None
     reasons = {
         "interrupted": "The run was interrupted: what stands here is not its end.",
-        "target": f"It ended because its target was reached ({run.summary.get('target')}).",
+        "target": f"It ended because its target was reached ({run.finished.target if run.finished else ''}).",
         "patience": "It ended early, because evaluations no longer became better.",
         "diverged": "It diverged: its figures went to infinity, and there is no model. A smaller step may help.",
     }
-    if stopped in reasons:
-        words.append(reasons[str(stopped)])
+    if run.summary is not None and run.summary.stopped in reasons:
+        words.append(reasons[run.summary.stopped])
     if kept is not None:
         words.append(f"The model of round {kept:,} was kept{'; a grey line marks it' if kept != last else ''}.")
     if run.baseline and run.name != BASELINE:
@@ -60,15 +60,14 @@ def _about(run: StoredRun) -> str:
     return " ".join(words)
 
 
-def _pooled_measures(history: Sequence[Record]) -> list[str]:
+def _pooled_measures(history: Sequence[Round]) -> list[str]:
     """The measures over all rows together that get a chart of their own."""
     there = _pooled_figures(history[-1])
     return [name for name in there if not is_side(name) and name not in NOT_DRAWN]
 
 
-def _pooled_figures(record: Record) -> dict[str, float]:
-    found: dict[str, float] = record.get("pooled_validation") or record.get("pooled") or {}
-    return found
+def _pooled_figures(record: Round) -> dict[str, float]:
+    return record.pooled_validation or record.pooled or {}
 
 
 def _pooled(run: StoredRun, measure: str) -> Chart | None:
@@ -82,8 +81,8 @@ def _pooled(run: StoredRun, measure: str) -> Chart | None:
         lines.append(_line(BASELINE, theirs, "second"))
     values = [v for line in lines for v in line.y]
     log = min(values) > 0 and (any(w in measure for w in FALLING) or max(values) > 100 * min(values))
-    where = "validation rows" if run.history[-1].get("pooled_validation") else "test rows or training rows"
-    if measure in RANKING and "test" in run.history[-1]:
+    where = "validation rows" if run.history[-1].pooled_validation else "test rows or training rows"
+    if measure in RANKING and run.history[-1].test is not None:
         where = "test rows"
     y = axis_for(cased(measure), values, share=is_share(measure), log=log)
     kept = _kept(run, y)
@@ -114,14 +113,14 @@ def _extreme(points: tuple[list[int], list[float]], measure: str) -> str:
     return f"; its best is {short(value)} in round {points[0][points[1].index(value)]:,}."
 
 
-def _points(history: Sequence[Record], measure: str) -> tuple[list[int], list[float]]:
-    there = [(int(r["round"]), v) for r in history if (v := _pooled_figures(r).get(measure)) is not None]
-    return [r for r, _ in there], [float(v) for _, v in there]
+def _points(history: Sequence[Round], measure: str) -> tuple[list[int], list[float]]:
+    there = [(r.round, v) for r in history if (v := _pooled_figures(r).get(measure)) is not None]
+    return [r for r, _ in there], [v for _, v in there]
 
 
-def _errors(history: Sequence[Record], measure: str) -> list[float] | None:
+def _errors(history: Sequence[Round], measure: str) -> list[float] | None:
     found = [_pooled_figures(r).get(f"{measure}_error") for r in history if measure in _pooled_figures(r)]
-    return None if any(e is None for e in found) else [float(e) for e in found if e is not None]
+    return None if any(e is None for e in found) else [e for e in found if e is not None]
 
 
 def _line(name: str, points: tuple[list[int], list[float]], style: str, errors: Sequence[float] | None = None) -> Line:
@@ -137,19 +136,16 @@ def _line(name: str, points: tuple[list[int], list[float]], style: str, errors: 
 
 def _kept(run: StoredRun, y: ChartAxis) -> list[Line]:
     """A mark at the round whose model was kept, unless it is the last."""
-    kept = run.summary.get("selected_round")
-    if kept is None or kept == run.history[-1]["round"]:
+    kept = run.finished.selected_round if run.finished else None
+    if kept is None or kept == run.history[-1].round:
         return []
     return [Line(f"kept: round {kept:,}", [kept, kept], [y.low, y.high], "guide")]
 
 
-def _over_clients(run: StoredRun, part: str, measure: str) -> Chart:
+def _over_clients(run: StoredRun, part: PartName, measure: str) -> Chart:
     """Mean, worst and best client over the rounds."""
-    records = [r for r in run.history if measure in r.get(part, {})]
-    figures: dict[str, list[float]] = {
-        s: [float(r[part][measure][s]) for r in records] for s in ("mean", "worst", "best")
-    }
-    rounds = [int(r["round"]) for r in records]
+    three = {s: _statistics(run.history, part, measure, s) for s in ("mean", "worst", "best")}
+    rounds, figures = three["mean"][0], {s: values for s, (_, values) in three.items()}
     at = picked(len(rounds), MOST_POINTS)
     low, high = (figures[s] for s in (("worst", "best") if is_share(measure) else ("best", "worst")))
     x = thinned(rounds, at)
@@ -158,7 +154,7 @@ def _over_clients(run: StoredRun, part: str, measure: str) -> Chart:
         Line("worst client", x, thinned(figures["worst"], at), "third"),
     ]
     for statistic, style in (("mean", "second"), ("worst", "fourth")):
-        theirs = _statistic(run, part, measure, statistic)
+        theirs = _statistics(run.baseline if run.name != BASELINE else (), part, measure, statistic)
         if len(theirs[0]) > 1:
             name = f"{BASELINE}, {'mean over clients' if statistic == 'mean' else 'worst client'}"
             lines.append(_line(name, theirs, style))
@@ -180,21 +176,21 @@ def _over_clients(run: StoredRun, part: str, measure: str) -> Chart:
     )
 
 
-def _statistic(run: StoredRun, part: str, measure: str, statistic: str) -> tuple[list[int], list[float]]:
-    """FedAvg's, on the same rows."""
-    if run.name == BASELINE:
-        return [], []
-    there = [r for r in run.baseline if measure in r.get(part, {})]
-    return [int(r["round"]) for r in there], [float(r[part][measure][statistic]) for r in there]
+def _statistics(
+    history: Sequence[Round], part: PartName, measure: str, statistic: str
+) -> tuple[list[int], list[float]]:
+    """One statistic over the clients, by round."""
+    there = [(r.round, own[measure]) for r in history if measure in (own := r.measures(part) or {})]
+    return [r for r, _ in there], [spread[statistic] for _, spread in there]
 
 
-def _ranks_only(record: Record, part: str) -> bool:
+def _ranks_only(record: Round) -> bool:
     """Whether the loss is the objective of a run about the order of rows: it says nothing to a reader."""
-    return "auroc" in _pooled_figures(record) and set(record.get(part, {})) == {"loss"}
+    return "auroc" in _pooled_figures(record) and set(record.main_measures) == {"loss"}
 
 
 def _table(
-    name: str, ours: tuple[list[int], list[float]], theirs: tuple[Sequence[Any], Sequence[Any]], head: str
+    name: str, ours: tuple[list[int], list[float]], theirs: tuple[Sequence[int], Sequence[float]], head: str
 ) -> PageTable:
     at = picked(len(ours[0]), MOST_LINES)
     other = dict(zip(*theirs, strict=True))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from fedsaddle.array_types import Floats, Ints
-from fedsaddle.metrics.calibration import Threshold
+from fedsaddle.documents.stored import ModelDifference, RankedModel
+from fedsaddle.documents.summary import RankedClient, StoredFigure
+from fedsaddle.metrics.calibration import AtThreshold, Reliability, Threshold, at_threshold, reliability
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import (
     GRID,
@@ -24,40 +26,59 @@ from fedsaddle.metrics.ranking import (
     precision_recall,
     rank,
 )
-from fedsaddle.metrics.subgroups import ScoredRows
+from fedsaddle.metrics.subgroups import ScoredRows, Subgroups, Worst, subgroups, worst
 from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
 from fedsaddle.report.predictions import CHOICE, FEDAVG
-from fedsaddle.report.stored_run import DAMAGED, HeldOut, StoredRun
+from fedsaddle.report.stored_run import HeldOut, StoredRun
 from fedsaddle.report.words import brief, brief_percent, decimal, many, of_100, percent, with_interval
 from fedsaddle.text import visible
 
 
 @dataclass(frozen=True, eq=False)
 class ModelRanking:
-    """How a model ranks: all rows together, within sites, and by site. From its scores, or as roc.json has it."""
+    """How a model ranks, from its scores or from roc.json.
+
+    Args:
+        name: Of the model.
+        pooled: Figures of all rows together.
+        within: AUROC within sites.
+        sites: Figures of each site.
+        curve: False and true positive rates.
+        ranking: None where the scores are not known.
+    """
 
     name: str
     pooled: RankingFigures
     within: Interval | None
     sites: tuple[RankingFigures, ...]
-    curve: tuple[Floats, Floats] | None  # false and true positive rates
-    ranking: Ranking | None = None  # None where the scores are not known
+    curve: tuple[Floats, Floats] | None
+    ranking: Ranking | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class TwoClasses:
-    """A run with two classes: its figures, by model, and how to speak of it."""
+    """A run with two classes: its figures, by model, and how to speak of it.
 
-    models: Mapping[str, ModelRanking]  # "choice" and, where it is another model, "FedAvg"
-    difference: RankingDifference | None  # of the choice and FedAvg
-    outcome: str  # such as "died = yes"
-    part: str  # "test", or "training" where no rows were held out
+    Args:
+        models: "choice" and, where it is another model, "FedAvg".
+        difference: Of the choice and FedAvg.
+        outcome: Such as "died = yes".
+        part: "test", or "training" where no rows were held out.
+        test: The test rows; None if their scores are not known.
+        threshold: From which probability on rows are called positive.
+        threshold_reason: Why.
+        compared: How FedAvg was trained.
+    """
+
+    models: Mapping[str, ModelRanking]
+    difference: RankingDifference | None
+    outcome: str
+    part: str
     test: HeldOut | None = None
     threshold: float | None = None
     threshold_reason: str = ""
-    compared: str = "tuned alike"  # how FedAvg was trained
-    kept: dict[str, Any] = field(default_factory=dict)  # what several sections need, by name
+    compared: str = "tuned alike"
 
     @property
     def choice(self) -> ModelRanking:
@@ -79,8 +100,38 @@ class TwoClasses:
         """The patient of each row."""
         return None if self.test is None else self.test.units
 
+    @cached_property
+    def at_threshold(self) -> AtThreshold | None:
+        """The figures of the run's threshold."""
+        p = self.probabilities()
+        if p is None or self.threshold is None:
+            return None
+        return at_threshold(p, self.labels, self.threshold, self.units)
+
+    @cached_property
+    def reliabilities(self) -> dict[str, Reliability]:
+        """Of each model that has probabilities."""
+        known = {model: self.probabilities(model) for model in (CHOICE, FEDAVG)}
+        return {model: reliability(p, self.labels, self.units) for model, p in known.items() if p is not None}
+
+    @cached_property
+    def worst_site(self) -> Worst | None:
+        """The site with the lowest AUROC, against pairs of rows within the other sites."""
+        rows = self.rows_by_site()
+        return None if rows is None else worst(rows, within=True)
+
+    @cached_property
+    def groups(self) -> dict[str, Subgroups]:
+        """The figures of the groups of each column."""
+        made = {column: self.rows_by_group(column) for column in (self.test.groups if self.test else ())}
+        return {column: subgroups(rows) for column, rows in made.items() if rows is not None}
+
     def probabilities(self, model: str = CHOICE) -> Floats | None:
-        """The probabilities of the test rows, if they were written and the model is shown."""
+        """The probabilities of the test rows, if they were written and the model is shown.
+
+        Args:
+            model: "choice" or "FedAvg".
+        """
         return None if self.test is None or model not in self.models else self.test.probabilities.get(model)
 
     def rows_by_site(self) -> ScoredRows | None:
@@ -88,7 +139,11 @@ class TwoClasses:
         return None if self.test is None else self._rows(self.test.sites, self.test.names)
 
     def rows_by_group(self, column: str) -> ScoredRows | None:
-        """The test rows in the groups of a column."""
+        """The test rows in the groups of a column.
+
+        Args:
+            column: Its name.
+        """
         if self.test is None or column not in self.test.groups:
             return None
         names, codes = np.unique(self.test.groups[column], return_inverse=True)
@@ -97,7 +152,7 @@ class TwoClasses:
         places[order] = np.arange(len(names))
         return self._rows(places[codes], [visible(names[k]) or "(missing)" for k in order])
 
-    def _rows(self, group: Ints, names: Any) -> ScoredRows:
+    def _rows(self, group: Ints, names: Sequence[str]) -> ScoredRows:
         assert self.test is not None
         return ScoredRows(
             scores=self.test.scores[CHOICE],
@@ -131,21 +186,26 @@ def _from_predictions(run: StoredRun) -> TwoClasses | None:
     for model, scores in test.scores.items():
         if model == FEDAVG and np.array_equal(scores, test.scores[CHOICE]):
             continue
-        ranking = rank(scores, test.labels, test.offsets, test.names, units=test.units)
+        ranking = _in_memory(run, model, test)
+        if ranking is None:
+            ranking = rank(scores, test.labels, test.offsets, test.names, units=test.units)
         own = (ranking.pooled, ranking.within_site_auroc, ranking.clients, ranking.curve(), ranking)
         models[model] = ModelRanking(names[model], *own)
-    if stored is not None and test.units is None and run.search.get("patient"):  # patients are known to roc.json alone
-        for model in models.keys() & stored.models.keys():
-            models[model] = replace(stored.models[model], ranking=models[model].ranking, curve=models[model].curve)
-    gap = None
-    if FEDAVG in models:
-        gap = difference(*(m.ranking for m in models.values() if m.ranking is not None))
-    elif FEDAVG not in test.scores and stored is not None and FEDAVG in stored.models:  # of an older version
-        fits = [s.name for s in stored.models[FEDAVG].sites] == [s.name for s in models[CHOICE].sites]
-        if fits:
-            models[FEDAVG], gap = stored.models[FEDAVG], stored.difference
+    rankings = [m.ranking for m in models.values() if m.ranking is not None]
+    gap = difference(*rankings) if len(rankings) == 2 else None
     threshold, reason = _threshold(run)
     return TwoClasses(models, gap, outcome_of(run), "test", test, threshold, reason, _compared(run))
+
+
+def _in_memory(run: StoredRun, model: str, test: HeldOut) -> Ranking | None:
+    """The ranking of exactly these rows that the run had in memory; None without one."""
+    ranking = run.rankings.get(model)
+    same = ranking is not None and (
+        np.array_equal(ranking.offsets, test.offsets)
+        and np.array_equal(ranking.labels > 0, test.labels > 0)
+        and (ranking.units is None) == (test.units is None)
+    )
+    return ranking if same else None
 
 
 def _with_all_sites(test: HeldOut, names: list[str]) -> HeldOut:
@@ -158,49 +218,46 @@ def _with_all_sites(test: HeldOut, names: list[str]) -> HeldOut:
 
 def _stored(run: StoredRun) -> TwoClasses | None:
     """The figures as roc.json has them."""
-    try:
-        found, names = run.roc["models"], _names(run)
-        other = FEDAVG if FEDAVG in found and len(found) > 1 else None
-        first = next(name for name in found if name != other)
-        models = {CHOICE: _model(names[CHOICE], found[first])}
-        if other is not None:
-            models[FEDAVG] = _model(FEDAVG, found[other])
-        gap = run.roc.get("difference")
-        gap, part = None if gap is None else _difference(gap), str(run.roc.get("part", "test"))
-        return TwoClasses(models, gap, outcome_of(run), part, compared=_compared(run))
-    except (*DAMAGED, StopIteration):
+    if run.roc is None:
         return None
+    stored, names = run.roc.models, _names(run)
+    other = FEDAVG if FEDAVG in stored and len(stored) > 1 else None
+    first = next(name for name in stored if name != other)
+    models = {CHOICE: _model(names[CHOICE], stored[first])}
+    if other is not None:
+        models[FEDAVG] = _model(FEDAVG, stored[other])
+    gap = None if run.roc.difference is None else _difference(run.roc.difference)
+    return TwoClasses(models, gap, outcome_of(run), run.roc.part, compared=_compared(run))
 
 
-def _model(name: str, found: dict[str, Any]) -> ModelRanking:
-    curve = found.get("curve")
+def _model(name: str, stored: RankedModel) -> ModelRanking:
     points = None
-    if curve is not None:
-        points = (np.array(curve["false_positive_rate"], float), np.array(curve["true_positive_rate"], float))
-        if points[0].shape != points[1].shape or not np.isfinite(np.stack(points)).all():
-            raise ValueError("no curve")
-    sites = tuple(_ranked(site) for site in found["clients"])
-    return ModelRanking(name, _ranked(found["pooled"]), _interval(found["within_site_auroc"]), sites, points)
+    if stored.curve is not None:
+        points = (np.array(stored.curve.false_positive_rate), np.array(stored.curve.true_positive_rate))
+    sites = tuple(map(_ranked, stored.clients))
+    return ModelRanking(name, _ranked(stored.pooled), interval_of(stored.within_site_auroc), sites, points)
 
 
-def _ranked(found: dict[str, Any]) -> RankingFigures:
-    own = (_interval(found.get(key)) for key in ("auroc", "average_precision", "partial_auroc"))
-    return RankingFigures(str(found["name"]), int(found["positives"]), int(found["negatives"]), *own)
+def _ranked(stored: RankedClient) -> RankingFigures:
+    own = map(interval_of, (stored.auroc, stored.average_precision, stored.partial_auroc))
+    return RankingFigures(stored.name, stored.positives, stored.negatives, *own)
 
 
-def _difference(found: dict[str, Any]) -> RankingDifference:
-    keys = ("auroc", "average_precision", "partial_auroc", "within_site_auroc")
-    return RankingDifference("pooled", **{key: _interval(found.get(key)) for key in keys})  # type: ignore[arg-type]
+def _difference(stored: ModelDifference) -> RankingDifference:
+    auroc, precision, partial, within = (
+        interval_of(own)
+        for own in (stored.auroc, stored.average_precision, stored.partial_auroc, stored.within_site_auroc)
+    )
+    return RankingDifference("pooled", auroc, precision, partial, within)
 
 
-def _interval(found: Any) -> Interval | None:
-    if found is None:
-        return None
-    low, high = found["interval"]
-    figure = Interval(float(found["value"]), float(low), float(high))
-    if not np.isfinite([figure.value, figure.low, figure.high]).all():
-        raise ValueError("no figure")
-    return figure
+def interval_of(figure: StoredFigure | None) -> Interval | None:
+    """A figure of a document with its interval; None without one.
+
+    Args:
+        figure: Of the document.
+    """
+    return None if figure is None or figure.interval is None else Interval(figure.value, *figure.interval)
 
 
 def _compared(run: StoredRun) -> str:
@@ -208,34 +265,29 @@ def _compared(run: StoredRun) -> str:
 
 
 def _names(run: StoredRun) -> dict[str, str]:
-    name = visible(run.summary.get("choice") or run.name)
+    name = visible(run.search_summary.choice if run.search_summary else run.name)
     return {CHOICE: name, FEDAVG: FEDAVG if name != FEDAVG else "FedAvg, to compare"}
 
 
 def _threshold(run: StoredRun) -> tuple[float | None, str]:
     """The run's threshold, rounded as predictions.csv is, or the default on its validation rows."""
-    try:
-        found = run.summary["threshold"]
-        threshold, reason = float(found["probability"]), str(found.get("reason", ""))
-        if 0 <= threshold <= 1:
-            return float(f"{threshold:.8g}"), visible(reason)
-    except DAMAGED:
-        pass
+    chosen = run.finished.threshold if run.finished else None
+    if chosen is not None:
+        return float(f"{chosen.probability:.8g}"), visible(chosen.reason)
     held = run.validation
     if held is None or CHOICE not in held.probabilities or not 0 < held.labels.sum() < len(held.labels):
         return None, ""
-    chosen = Threshold.default(held.probabilities[CHOICE], held.labels, held.units)
-    return chosen.probability, chosen.reason
+    default = Threshold.default(held.probabilities[CHOICE], held.labels, held.units)
+    return default.probability, default.reason
 
 
 def outcome_of(run: StoredRun) -> str:
     """What is predicted, such as "died = yes"."""
-    data = run.config.get("data")
-    own = data if isinstance(data, dict) else {}
-    label, positive = run.search.get("label") or own.get("target"), run.summary.get("positive", own.get("positive"))
-    if label and positive is not None:
+    label = run.search.label if run.search else run.setting("data", "target")
+    positive = run.search_summary.positive if run.search_summary else run.setting("data", "positive")
+    if label and positive:
         return f"{visible(label)} = {visible(positive)}"
-    return f"{visible(positive)}" if positive is not None else "a positive label"
+    return visible(positive) if positive else "a positive label"
 
 
 def _place(name: str) -> tuple[int, float, str]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from fedsaddle.array_types import Floats, Ints
+from fedsaddle.documents.summary import ScoreCounts
 from fedsaddle.metrics.calibration import FEW_ALARMS, Platt
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.intervals import wilson_share
 from fedsaddle.report.page.charts import MOST_POINTS, ChartAxis, ForestRow, Line, forest, line_chart, picked, thinned
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text, ThresholdSlider
+from fedsaddle.report.sections.ranking import interval_of
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import PARTS, bounds, many, percent, short, titled
 from fedsaddle.text import visible
@@ -25,15 +27,29 @@ NO_COUNTS = "no counts: too few rows of a class, or no answer"
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """The counts over all sites, and how scores become probabilities."""
+    """The counts over all sites, and how scores become probabilities.
 
-    part: str
-    sides: tuple[int, int]
-    bins: int
-    figures: Mapping[str, Any]  # as the summary has them
-    known: ScoreHistogram | None  # None: only bounds are known
+    Args:
+        figures: As the summary has them.
+        known: The counts in bins; None if only bounds are known.
+        platt: From scores to probabilities.
+        threshold: A probability.
+    """
+
+    figures: ScoreCounts
+    known: ScoreHistogram | None
     platt: Platt | None
-    threshold: float | None = None  # a probability
+    threshold: float | None = None
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Numbers of positives and negatives."""
+        return self.figures.sides
+
+    @property
+    def bins(self) -> int:
+        """Number of bins of the score."""
+        return self.figures.bins
 
     @property
     def histogram(self) -> ScoreHistogram:
@@ -44,70 +60,59 @@ class Counts:
     @property
     def widest(self) -> float:
         """The width of the widest group of merged bins, as a share of all."""
-        return float(self.figures.get("widest", 1 / self.bins))
+        return self.figures.widest or 1 / self.bins
 
     @property
     def merged(self) -> bool:
         """Whether some site has merged bins."""
         return self.widest > 1.5 / self.bins
 
-    def bounds(self, figure: str) -> tuple[float, float] | None:
-        """The lowest and the highest value of a figure that fit the counts."""
-        found = (self.figures.get("pooled") or {}).get(f"{figure}_bounds")
-        return None if found is None else (float(found[0]), float(found[1]))
-
     @property
     def whose(self) -> str:
         """All sites, or all but those without counts."""
-        missing = [visible(name) for name in self.figures.get("without_counts") or ()]
+        missing = [visible(name) for name in self.figures.without_counts]
         return "all sites" + (f" but {', '.join(missing)}" if missing else "")
 
     @property
     def rows(self) -> str:
         """In words."""
-        return PARTS.get(self.part, "rows")
+        return PARTS[self.figures.part]
 
-    def above(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def above(self) -> tuple[Ints, Ints]:
         """True and false positives with a score of at least each edge, ascending from none called negative."""
         up, down = self.histogram.positives, self.histogram.negatives
         return up[::-1].cumsum()[::-1], down[::-1].cumsum()[::-1]
 
-    def probability(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Of scores; without calibration, scores are taken as log odds."""
+    def probability(self, scores: Floats) -> Floats:
+        """Probabilities of scores; without calibration, scores are taken as log odds.
+
+        Args:
+            scores: Of rows.
+        """
         return (self.platt or Platt(1.0, 0.0)).probability(scores)
 
 
 def counts_of(run: StoredRun) -> Counts | None:
     """The stored counts; None where there are none of both classes."""
-    stored = run.summary.get("scores")
-    if not isinstance(stored, dict) or stored.get("edges") != "sigmoid" or "sides" not in stored:
+    stored = run.run_summary.scores if run.run_summary else None
+    if run.run_summary is None or stored is None or stored.edges != "sigmoid" or not all(stored.sides):
         return None
-    up, down = map(int, stored["sides"])
-    if not up or not down:
-        return None
-    histogram, bins = None, int(stored["bins"])
-    if "positives" in stored:
-        both = [np.asarray(stored[key], dtype=np.int64) for key in ("positives", "negatives")]
-        histogram = ScoreHistogram(sigmoid_edges(bins), both[0], both[1])
-        if histogram.sides != (up, down):
-            return None
-    found = run.summary.get("probabilities") or {}
-    platt = Platt(float(found["slope"]), float(found["intercept"])) if "slope" in found else None
-    threshold = (run.summary.get("threshold") or {}).get("probability")
-    threshold = None if threshold is None else float(threshold)
-    return Counts(str(stored.get("part")), (up, down), bins, stored, histogram, platt, threshold)
+    histogram = None
+    if stored.positives is not None and stored.negatives is not None:
+        both = (np.asarray(side, dtype=np.int64) for side in (stored.positives, stored.negatives))
+        histogram = ScoreHistogram(sigmoid_edges(stored.bins), *both)
+    fitted, threshold = run.run_summary.probabilities, run.run_summary.threshold
+    platt = None if fitted is None else Platt(fitted.slope, fitted.intercept)
+    return Counts(stored, histogram, platt, None if threshold is None else threshold.probability)
 
 
-def site_bounds(counts: Counts) -> PageTable | None:
+def site_bounds(counts: Counts) -> PageTable:
     """The bounds of each site's AUROC, where no more is known; in the order of the sites, as they cannot be ranked."""
-    sites: Mapping[str, Any] = counts.figures.get("sites") or {}
     cells = []
-    for name in list(sites)[:LISTED]:
-        own = sites[name]
-        up, down, area = int(own["positives"]), int(own["negatives"]), own.get("auroc_bounds")
-        text = "one class only" if area is None else bounds(float(area[0]), float(area[1]))
-        cells.append([visible(name), f"{up:,}", f"{down:,}", text])
-    cells += [[visible(name), "–", "–", NO_COUNTS] for name in counts.figures.get("without_counts") or ()]
+    for name, own in list(counts.figures.sites.items())[:LISTED]:
+        text = "one class only" if own.auroc_bounds is None else bounds(*own.auroc_bounds)
+        cells.append([visible(name), f"{own.positives:,}", f"{own.negatives:,}", text])
+    cells += [[visible(name), "–", "–", NO_COUNTS] for name in counts.figures.without_counts]
     return PageTable(
         ["site", "positives", "negatives", "AUROC, bounds"], cells, caption=f"Each site, on its {counts.rows}"
     )
@@ -115,40 +120,34 @@ def site_bounds(counts: Counts) -> PageTable | None:
 
 def site_areas(counts: Counts) -> Chart | None:
     """The AUROC of each site with what its bins may hide, and the interval where it has rows enough."""
-    sites: Mapping[str, Any] = counts.figures.get("sites") or {}
+    sites = counts.figures.sites
     if not sites:
         return None
     rows, cells = [], []
-    order = sorted(sites, key=lambda name: (sites[name].get("auroc") or {}).get("value", 2.0))[:LISTED]
-    for name in order:
+
+    def place(name: str) -> float:
+        area = sites[name].auroc
+        return 2.0 if area is None else area.value
+
+    for name in sorted(sites, key=place)[:LISTED]:
         own = sites[name]
-        up, down, known = int(own["positives"]), int(own["negatives"]), own.get("auroc_bounds")
-        found = own.get("auroc")
-        numbers = [f"{up:,}", f"{down:,}"]
-        if found is None or "interval" not in found or known is None:
-            why = "one class only" if not up or not down else f"fewer than {FEW} of a class"
+        numbers, area, known = [f"{own.positives:,}", f"{own.negatives:,}"], interval_of(own.auroc), own.auroc_bounds
+        if area is None or known is None:
+            why = "one class only" if not own.positives or not own.negatives else f"fewer than {FEW} of a class"
             rows.append(ForestRow(visible(name), numbers, None, why_not=why))
             cells.append([visible(name), *numbers, "–", "–", why])
             continue
-        value, (low, high), (least, most) = float(found["value"]), found["interval"], map(float, known)
-        rows.append(ForestRow(visible(name), numbers, value, float(low), float(high)))
-        cells.append(
-            [
-                visible(name),
-                *numbers,
-                short(value),
-                bounds(least, most, 4),
-                f"{short(low)} to {short(high)}",
-            ]
-        )
-    for name in counts.figures.get("without_counts") or ():
+        rows.append(ForestRow(visible(name), numbers, area.value, area.low, area.high))
+        interval = f"{short(area.low)} to {short(area.high)}"
+        cells.append([visible(name), *numbers, short(area.value), bounds(*known, 4), interval])
+    for name in counts.figures.without_counts:
         rows.append(ForestRow(visible(name), ["–", "–"], None, why_not=NO_COUNTS))
         cells.append([visible(name), "–", "–", "–", "–", NO_COUNTS])
-    together, interval = counts.bounds("auroc"), (counts.figures.get("pooled") or {}).get("auroc", {}).get("interval")
-    if together is not None and interval:
+    together, pooled = counts.figures.pooled.auroc_bounds, interval_of(counts.figures.pooled.auroc)
+    if together is not None and pooled is not None:
         up, down = counts.sides
-        low, high = map(float, interval)
-        rows.append(ForestRow(counts.whose, [f"{up:,}", f"{down:,}"], sum(together) / 2, low, high, kind="total"))
+        middle = sum(together) / 2
+        rows.append(ForestRow(counts.whose, [f"{up:,}", f"{down:,}"], middle, pooled.low, pooled.high, kind="total"))
     lows = [r.low for r in rows if r.low is not None]
     judged = sum(r.value is not None for r in rows if r.kind == "row")
     return Chart(
@@ -211,21 +210,20 @@ def _bounds_only(counts: Counts, about: str) -> list[Block]:
         "confidence intervals and no chosen threshold, and sites cannot be ranked; more test rows of the rarer class "
         "narrow the bounds."
     )
-    area, precision = counts.bounds("auroc"), counts.bounds("average_precision")
+    area, precision = counts.figures.pooled.auroc_bounds, counts.figures.pooled.average_precision_bounds
     words = "" if area is None else f"The AUROC lies in the range {bounds(*area)}."
     if precision is not None:
         share = counts.sides[0] / sum(counts.sides)
         words += f" The average precision lies in the range {bounds(*precision)}; guessing would have {short(share)}."
     blocks: list[Block] = [Text(about), Text(words.strip())]
     rows = [
-        [short(float(own["score"])), *(_percents(own[key]) for key in ("sensitivity", "specificity"))]
-        for own in counts.figures.get("thresholds") or ()
+        [short(own.score), _percents(own.sensitivity), _percents(own.specificity)]
+        for own in counts.figures.thresholds or ()
     ]
     if rows:
         caption = f"Bounds at thresholds that no wide group of scores crosses, on the {counts.rows} of {counts.whose}"
         blocks.append(PageTable(["score, 0 to 1", "sensitivity", "specificity"], rows, caption=caption))
-    sites = site_bounds(counts)
-    return blocks if sites is None else [*blocks, sites]
+    return [*blocks, site_bounds(counts)]
 
 
 def _percents(both: Sequence[float]) -> str:
@@ -234,25 +232,24 @@ def _percents(both: Sequence[float]) -> str:
 
 
 def _in_words(counts: Counts) -> str:
-    known, pooled = counts.bounds("auroc"), counts.figures.get("pooled") or {}
+    known = counts.figures.pooled.auroc_bounds
     assert known is not None  # both classes are there
     value = sum(known) / 2
     words = (
         f"AUROC {short(value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
         f"about {100 * value:.0f}. {titled(_left(known))}"
     )
-    interval = (pooled.get("auroc") or {}).get("interval")
-    if interval:
+    area = interval_of(counts.figures.pooled.auroc)
+    if area is not None:
         words += (
-            f"; the chance of having drawn these rows leaves {short(interval[0])} to {short(interval[1])} (95 % "
+            f"; the chance of having drawn these rows leaves {short(area.low)} to {short(area.high)} (95 % "
             f"interval, with rows taken as independent)"
         )
     words += "."
-    within = counts.figures.get("within_site_auroc")
-    if within:
-        low, high = within["interval"]
-        words += f" Among rows of one site it is {short(within['value'])} ({short(low)} to {short(high)})."
-    precision = counts.bounds("average_precision")
+    within = interval_of(counts.figures.within_site_auroc)
+    if within is not None:
+        words += f" Among rows of one site it is {short(within.value)} ({short(within.low)} to {short(within.high)})."
+    precision = counts.figures.pooled.average_precision_bounds
     if precision is not None:
         share = counts.sides[0] / sum(counts.sides)
         words += (

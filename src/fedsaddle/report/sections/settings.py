@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from fedsaddle.documents.stored import SearchOptions
+from fedsaddle.documents.summary import SearchSummary, Settings
 from fedsaddle.report.page.charts import ChartAxis, ForestRow, forest
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, PageTable, Section, Text
 from fedsaddle.report.stored_run import StoredRun
@@ -35,15 +36,15 @@ AIMS = {
 
 def trials(run: StoredRun) -> Section | None:
     """Every trial, and the comparisons that decided."""
-    if not run.trials or not run.is_search:
+    if not run.trials or run.search_summary is None:
         return None
     table = PageTable(
         [HEADS.get(key, key) for key in run.trials[0]],
         [[visible(cell) for cell in trial.values()] for trial in run.trials],
         caption="Every trial; `validation` is what counted, on the validation rows.",
     )
-    aim = visible(run.summary.get("aim", ""))
-    blocks: list[Block] = [Text(_words(run))]
+    aim = visible(run.search_summary.aim)
+    blocks: list[Block] = [Text(_words(run, run.search_summary))]
     rows = [row for trial in run.trials if (row := _compared(trial)) is not None]
     if rows:
         ends = [v for row in rows for v in (row.low, row.high) if v is not None]
@@ -70,10 +71,14 @@ def trials(run: StoredRun) -> Section | None:
     return Section("trials", "What was tried", blocks)
 
 
-def cut_in_words(summary: Mapping[str, Any]) -> str:
-    """That the time budget ended a search, with the remedy; empty if it did not."""
-    cut, budget = summary.get("cut"), summary.get("budget")
-    if not cut or not isinstance(budget, int | float):
+def cut_in_words(summary: SearchSummary) -> str:
+    """That the time budget ended a search, with the remedy; empty if it did not.
+
+    Args:
+        summary: Of the search.
+    """
+    cut, budget = summary.cut, summary.budget
+    if not cut or budget is None:
         return ""
     more = next((text for text, seconds in BUDGETS.items() if seconds >= 2.5 * budget), f"{3 * budget / 3600:.0f}h")
     names = "; ".join(visible(name) for name in cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
@@ -84,7 +89,7 @@ def cut_in_words(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _words(run: StoredRun) -> str:
+def _words(run: StoredRun, summary: SearchSummary) -> str:
     tried = ways_tried(run)
     every = dict.fromkeys(trial.get("candidate", "") for trial in run.trials)
     rest = [visible(name) for name in every if name not in tried]
@@ -92,7 +97,7 @@ def _words(run: StoredRun) -> str:
     return (
         f"{_many(len(tried), 'way')} to train {'was' if len(tried) == 1 else 'were'} tried, with the same grid of "
         "steps for each, extended where its longest or shortest step was the best. The choice is "
-        f"{visible(run.summary['choice'])}{reason_in_words(run)}. Test rows were not looked at until it was made.{left}"
+        f"{visible(summary.choice)}{reason_in_words(summary)}. Test rows were not looked at until it was made.{left}"
     )
 
 
@@ -102,9 +107,13 @@ def ways_tried(run: StoredRun) -> tuple[str, ...]:
     return tuple(dict.fromkeys(trial.get("candidate", "") for trial in there))
 
 
-def reason_in_words(run: StoredRun) -> str:
-    """Why the choice was made, as the end of a sentence that names it."""
-    reason = visible(run.summary.get("reason", ""))
+def reason_in_words(summary: SearchSummary) -> str:
+    """Why the choice was made, as the end of a sentence that names it.
+
+    Args:
+        summary: Of the search.
+    """
+    reason = visible(summary.reason)
     if reason.startswith("the default: "):
         return f", which is the default: {reason.removeprefix('the default: ')}"
     return f", {reason}" if reason else ""
@@ -114,7 +123,7 @@ def _many(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def _compared(trial: dict[str, str]) -> ForestRow | None:
+def _compared(trial: Mapping[str, str]) -> ForestRow | None:
     try:
         gain, error = float(trial["gain"]), float(trial["standard_error"])
     except (KeyError, ValueError):
@@ -141,21 +150,18 @@ def settings(run: StoredRun) -> Section | None:
 
 def commands(run: StoredRun) -> list[str]:
     """The commands that make this run and this page again."""
-    given = run.provenance.get("command")
-    first = given if isinstance(given, str) and given else _from_search(run.search)
-    if first is None:
-        first = "fedsaddle run CONFIG.toml    # with the settings below"
+    first = run.provenance.command if run.provenance else None
+    if not first:
+        first = _from_search(run.search) if run.search else "fedsaddle run CONFIG.toml    # with the settings below"
     return [visible(first), visible(shlex.join(["fedsaddle", "report", str(run.folder)]))]
 
 
-def _from_search(search: Mapping[str, Any]) -> str | None:
-    """The command of a search on a table, from what it was asked for."""
-    if "table" not in search:
-        return None
-    words = ["fedsaddle", "run", str(search["table"])]
+def _from_search(search: SearchOptions) -> str:
+    """The command of a search on a table, from its options."""
+    words = ["fedsaddle", "run", search.table]
     names = {"test_sites": "test-site"}
-    for key, value in search.items():
-        if key == "table" or value is None or value == []:
+    for key, value in search.options().items():
+        if value is None or value == []:
             continue
         for one in value if isinstance(value, list) else [value]:
             words += [f"--{names.get(key, key)}", str(one)]
@@ -163,25 +169,28 @@ def _from_search(search: Mapping[str, Any]) -> str | None:
 
 
 def _provenance(run: StoredRun) -> list[Block]:
-    found, blocks = run.provenance, list[Block]()
-    versions = found.get("versions")
-    if isinstance(versions, dict) and versions:
-        rows = [(visible(name), visible(number)) for name, number in versions.items()]
-        when, where = visible(found.get("finished", "at an unknown time")), visible(found.get("machine", "?"))
-        caption = f"Finished {when} on {where}, with fedsaddle {visible(versions.get('fedsaddle', '?'))}."
+    made, blocks = run.provenance, list[Block]()
+    if made is not None:
+        rows = [(visible(name), visible(number)) for name, number in made.versions.items()]
+        ours = visible(made.versions.get("fedsaddle", "?"))
+        caption = f"Finished {visible(made.finished)} on {visible(made.machine)}, with fedsaddle {ours}."
         blocks += [Text(caption), PageTable(("package", "version"), rows, caption="Versions", folded=True)]
-    table = found.get("table")
-    if isinstance(table, dict) and table.get("sha256"):
-        blocks.append(Text(f"The table: {visible(table.get('file'))}, SHA-256 {visible(table['sha256'])}."))
-    if run.summary.get("fingerprint"):
-        blocks.append(Text(f"Fingerprint of algorithm, data and seed: {visible(run.summary['fingerprint'])}."))
+        if made.table is not None and made.table.sha256:
+            blocks.append(Text(f"The table: {visible(made.table.file)}, SHA-256 {visible(made.table.sha256)}."))
+    if run.finished is not None:
+        blocks.append(Text(f"Fingerprint of algorithm, data and seed: {visible(run.finished.fingerprint)}."))
     return blocks
 
 
-def flat(settings: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, str]]:
-    """Nested settings as pairs such as ("run.seed", "0")."""
+def flat(settings: Settings, head: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as pairs such as ("run.seed", "0").
+
+    Args:
+        settings: Such as a config.
+        head: Put before each key.
+    """
     for key, value in settings.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from flat(value, f"{head}{key}.")
         else:
             yield f"{head}{key}", "" if value is None else str(value)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import FEW, RankingFigures
-from fedsaddle.metrics.subgroups import GroupFigures, Subgroups, Worst, gap, subgroups, worst
+from fedsaddle.metrics.subgroups import GroupFigures, Subgroups, Worst, gap, worst
 from fedsaddle.report.page.charts import ChartAxis, ForestRow, forest
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Figure, PageTable, Section, Text
-from fedsaddle.report.sections.decisions import chosen_figures
 from fedsaddle.report.sections.ranking import TwoClasses, two_classes
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import LEVEL, brief, brief_percent, decimal, many, of_100, percent, with_interval
@@ -18,7 +17,12 @@ from fedsaddle.text import visible
 
 @dataclass(frozen=True)
 class WorstGroup:
-    """The group with the lowest AUROC, of all columns that were asked for."""
+    """The group with the lowest AUROC, of all columns that were asked for.
+
+    Args:
+        column: Its column.
+        found: The group.
+    """
 
     column: str
     found: Worst
@@ -32,13 +36,7 @@ class WorstGroup:
 def worst_site(run: StoredRun) -> Worst | None:
     """The site with the lowest AUROC, against pairs of rows within the other sites; None with fewer than two ranked."""
     found = two_classes(run)
-    if found is None:
-        return None
-    if "worst site" not in found.kept:
-        rows = found.rows_by_site()
-        found.kept["worst site"] = None if rows is None else worst(rows, within=True)
-    kept: Worst | None = found.kept["worst site"]
-    return kept
+    return None if found is None else found.worst_site
 
 
 def worst_group(run: StoredRun) -> WorstGroup | None:
@@ -46,19 +44,15 @@ def worst_group(run: StoredRun) -> WorstGroup | None:
     found = two_classes(run)
     if found is None:
         return None
-    if "worst group" not in found.kept:
-        every = groups_of(found)
-        lowest = [(f.worst.auroc.value, column) for column, f in every.items() if f.worst is not None]
-        looks = sum(group.auroc is not None for f in every.values() if f.worst is not None for group in f.groups)
-        picked = None
-        if lowest:
-            column = min(lowest)[1]
-            rows = found.rows_by_group(column)
-            again = None if rows is None else worst(rows, looks=looks)
-            picked = None if again is None else WorstGroup(column, again)
-        found.kept["worst group"] = picked
-    kept: WorstGroup | None = found.kept["worst group"]
-    return kept
+    every = found.groups
+    lowest = [(f.worst.auroc.value, column) for column, f in every.items() if f.worst is not None]
+    looks = sum(group.auroc is not None for f in every.values() if f.worst is not None for group in f.groups)
+    if not lowest:
+        return None
+    column = min(lowest)[1]
+    rows = found.rows_by_group(column)
+    again = None if rows is None else worst(rows, looks=looks)
+    return None if again is None else WorstGroup(column, again)
 
 
 def least_found(run: StoredRun) -> str:
@@ -67,7 +61,7 @@ def least_found(run: StoredRun) -> str:
     Ranking alone does not show it: a threshold may miss most of one group.
     """
     found = two_classes(run)
-    every = {} if found is None else groups_of(found)
+    every = {} if found is None else found.groups
     apart = {column: own.gaps["sensitivity"].value for column, own in every.items() if "sensitivity" in own.gaps}
     if found is None or not apart:
         return ""
@@ -85,16 +79,6 @@ def least_found(run: StoredRun) -> str:
         f"against {percent(high)} in {most} (a gap of {of_100(between.value)} points, {LEVEL} {of_100(between.low)} to "
         f"{of_100(between.high)}): {verdict}."
     )
-
-
-def groups_of(found: TwoClasses) -> dict[str, Subgroups]:
-    """The figures of the groups of each column, worked out once."""
-    if "groups" not in found.kept:
-        columns = {} if found.test is None else found.test.groups
-        made = {column: found.rows_by_group(column) for column in columns}
-        found.kept["groups"] = {column: subgroups(rows) for column, rows in made.items() if rows is not None}
-    kept: dict[str, Subgroups] = found.kept["groups"]
-    return kept
 
 
 def worst_site_in_words(found: Worst) -> str:
@@ -129,7 +113,7 @@ def headline(run: StoredRun) -> tuple[Figure, ...]:
         text = _interval(ahead, digits=3, sign=True)
         decided = "" if ahead.low > 0 or ahead.high < 0 else "; may be chance"
         figures.append(Figure(f"AUROC minus {found.other.name}'s", decimal(ahead.value, 3, sign=True), text + decided))
-    at = chosen_figures(found)
+    at = found.at_threshold
     if at is not None:
         named = {
             f"Of 100 with {found.outcome}, found": at.sensitivity,
@@ -161,7 +145,7 @@ NAMES = {
 def groups(run: StoredRun) -> Section | None:
     """A forest plot, a table and the gaps for each column that was asked for."""
     found = two_classes(run)
-    columns = {} if found is None else groups_of(found)
+    columns = {} if found is None else found.groups
     if found is None or not columns:
         return None
     blocks: list[Block] = [Text(_about(found, columns))]

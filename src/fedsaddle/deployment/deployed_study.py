@@ -1,0 +1,278 @@
+"""A whole study at real sites: agree once, train all trials, decide, look at the test rows once, report."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedsaddle.array_types import Floats, Ints
+from fedsaddle.config.build import build_on
+from fedsaddle.data.tables.columns import summarised
+from fedsaddle.deployment.agreement import Agreement, agree_on_encoding, collect_keys, digests, require_secure
+from fedsaddle.deployment.audit import log_to_folder
+from fedsaddle.deployment.courier import Courier, Patience, Transport
+from fedsaddle.deployment.deployed_sites import DeployedSites, Watch
+from fedsaddle.deployment.messages import AgreeTold, Answer, read_payload
+from fedsaddle.documents.summary import SearchSummary
+from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError
+from fedsaddle.files import Record, make_folder, read_object, write_json
+from fedsaddle.metrics.calibration import Platt, Threshold
+from fedsaddle.metrics.histograms import ScoreHistogram
+from fedsaddle.metrics.score_sums import BINS, EDGES
+from fedsaddle.metrics.sum_figures import SumFigure, SummedScores
+from fedsaddle.problems.protocols import HasModel
+from fedsaddle.report.predictions import CHOICE
+from fedsaddle.runs.closing import write_provenance
+from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.lock import only_writer
+from fedsaddle.studies.aims import aim_of
+from fedsaddle.studies.candidates import FEDAVG
+from fedsaddle.studies.model_loader import write_loader
+from fedsaddle.studies.search import Choice, Clock, Search, write_trials
+from fedsaddle.studies.study_plan import StudyPlan
+
+log = logging.getLogger("fedsaddle.server")
+BEGUN = "study.json"  # that all sites have agreed
+AT_THRESHOLD = ("sensitivity", "specificity", "positive_predictive_value", "negative_predictive_value")
+MOST_FITTED = 1 << 22  # rows to which probabilities are fitted
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study across sites found.
+
+    Args:
+        choice: the chosen model, FedAvg tuned alike, and all that was tried.
+        summary: summary.json.
+        summed: the test counts of the choice and of FedAvg over all sites.
+        notes: lines for people: what sites refused, who was left out.
+    """
+
+    choice: Choice
+    summary: SearchSummary
+    summed: SummedScores
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeployedStudy:
+    """A study, its sites and its folder; client i is always the site `names[i]`."""
+
+    plan: StudyPlan
+    name: str
+    names: tuple[str, ...]
+    out: Path
+    patience: Patience
+
+    def go(
+        self,
+        transport: Transport,
+        wait: float = 0.0,
+        watch: Watch = lambda trial, done: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> StudyResult:
+        """Agree with the sites and run the study; go on where an earlier process in the folder stopped.
+
+        Wait up to `wait` seconds for another process that writes to the folder.
+        """
+        if "." in self.name:
+            raise BadInput("run", self.name, "a study's name has no '.', which names its trials")
+        make_folder("out", self.out)
+        RunFolder(self.out).refuse_links()
+        with only_writer(self.out, wait), log_to_folder(log, self.out):
+            try:
+                return self._go(transport, watch, stop)
+            except FedSaddleError as reason:
+                log.error("the study ended: %s", reason)
+                raise
+
+    def _go(self, transport: Transport, watch: Watch, stop: Callable[[], bool]) -> StudyResult:
+        folder, courier = RunFolder(self.out), Courier(transport, self.names, self.patience)
+        agreement = agree_on_encoding(courier, self.plan.base, self.name, folder)
+        for note in summarised(agreement.notes) if agreement.new else ():
+            log.warning("%s", note)
+        self._agree(courier, agreement, folder)
+        sites = DeployedSites(
+            self.plan, self.name, self.names, self.out, transport, self.patience, agreement, stop, watch
+        )
+        aim, trials = aim_of(self.plan.study.aim), self.out / "trials"
+        clock = Clock.at(trials, None)
+        search = Search(sites, aim, self.plan.study.seed, clock, trials, stop, self.plan.candidates)
+        try:
+            choice = search.go()
+        finally:
+            clock.keep()
+        return _Finished(self.plan, sites, choice, folder).write()
+
+    def _agree(self, courier: Courier, agreement: Agreement, folder: RunFolder) -> None:
+        """Let all sites agree to the plan, once; a study that goes on needs those that are there."""
+        path, plan = self.out / BEGUN, self.plan.digest()
+        begun = path.exists()
+        if begun and read_object(path).get("plan") != plan:
+            raise BadCheckpoint(f"{self.out} holds a study with another study.toml; choose another folder")
+        least = agreement.minimum_sites
+        if len(self.names) < least:
+            remedy = f"policies of sites ask for averages of at least {least} (minimum_sites)"
+            raise BadInput("sites", len(self.names), remedy)
+        payload = {
+            "plan": plan,
+            "config": digests(self.plan.base),
+            "names": list(self.names),
+            "agreed": agreement.encoding,
+        }
+        if self.plan.privacy.secure_aggregation:
+            require_secure(self.names, None)
+            payload["keys"] = collect_keys(courier, self.plan.base, self.name, folder)
+        train = agreement.sizes["rows"]
+
+        def check(client: int, answer: Answer, record: object) -> None:
+            if (rows := read_payload(AgreeTold, record).rows) != train[client]:
+                raise BadMessage(f"another number of training rows ({rows}) than in its facts ({train[client]})")
+
+        courier.request("study", self.name, payload, everyone=not begun, check=check)
+        write_json(path, {"plan": plan, "names": list(self.names)})
+
+
+@dataclass
+class _Finished:
+    """A study whose choice is made: the test rows are looked at here, once."""
+
+    plan: StudyPlan
+    sites: DeployedSites
+    choice: Choice
+    folder: RunFolder
+
+    def __post_init__(self) -> None:
+        self.models = {CHOICE: self.choice.chosen, FEDAVG: self.choice.fedavg}
+        counts = {name: self.sites.counts(model, "validation") for name, model in self.models.items()}
+        self.platt = {
+            name: platt_of(own, log_odds=self.models[name].trial.candidate.log_odds) for name, own in counts.items()
+        }
+        self.cut, self.threshold = threshold_of(counts[CHOICE], self.platt[CHOICE], self.plan.study.sensitivity)
+
+    def write(self) -> StudyResult:
+        """Look at the test rows, and write what the organiser's folder holds."""
+        cuts = ((self.cut,), (self.cut,))
+        summed = self.sites.compared(self.choice.chosen, self.choice.fedavg, "test", cuts)
+        content = self._summary(summed)
+        write_trials(self.choice.trials, self.folder.trials_table)
+        self._write_model()
+        self.folder.write_config({"study": self.plan.to_toml(), "run": self.sites.run, "sites": list(self.sites.names)})
+        summary = SearchSummary.model_validate(content)
+        self.folder.write_summary(summary)
+        write_provenance(self.folder.path)
+        return StudyResult(self.choice, summary, summed, tuple(self.sites.refused))
+
+    def _summary(self, summed: SummedScores) -> Record:
+        chosen, trial = self.choice.chosen, self.choice.chosen.trial
+        own = RunFolder(trial.folder / trial.name).read_run()
+        figures = {CHOICE: summed.figures(0), FEDAVG: summed.figures(1)}
+        shown = summed.shown([self.cut])
+        at = None if shown is None else summed.at_cuts([self.cut], shown)[0]
+        validation = self.sites.counts(chosen, "validation")
+        sizes = self.sites.agreement.sizes
+        counts = self.sites.agreement.encoding["counts"]
+        differences = {
+            name: {"value": gap.value, "interval": [gap.low, gap.high]} for name, gap in summed.differences().items()
+        }
+        named = {} if at is None else {key: getattr(at, key) for key in AT_THRESHOLD}
+        known = {key: figure.value for key, figure in named.items() if figure is not None}
+        if at is not None and at.alarms is not None and at.alarms.value is not None:
+            known["alarms_per_100"] = 100 * at.alarms.value
+        return {
+            "algorithm": self.choice.name,
+            "problem": own.problem,
+            CHOICE: self.choice.name,
+            "aim": self.plan.study.aim,
+            "reason": self.choice.reason,
+            "stopped": "finished",
+            "rounds": own.rounds,
+            "selected_round": chosen.selected_round,
+            "step": trial.step,
+            "target": None,
+            "target_round": None,
+            "pooled": {
+                **{name: _plain(own_figures) for name, own_figures in figures.items()},
+                "difference": differences,
+            },
+            "probabilities": self.platt[CHOICE].to_dict(),
+            "threshold": {"probability": self.threshold.probability, "reason": self.threshold.reason, "test": known},
+            "bounds": {name: _bounds(found) for name, found in figures.items()},
+            "at_threshold": {key: _interval(figure) for key, figure in named.items() if figure is not None},
+            "rows": {
+                "train": {"rows": sum(sizes["rows"]), "positives": int(counts[1])},
+                "validation": {"rows": sum(validation.sides), "positives": validation.sides[0]},
+                "test": {"rows": sum(summed.sides), "positives": summed.sides[0]},
+            },
+            "positive": str((self.sites.agreement.encoding["classes"] or ["", "1"])[1]),
+            "notes": [*self.sites.agreement.notes, *self.sites.refused],
+            "cautions": list(self.sites.agreement.notes),
+            "trials": len(self.choice.trials),
+            "cut": list(self.choice.cut),
+            "budget": None,
+            "seconds": round(self.choice.seconds, 3),
+            "ledger": own.ledger.model_dump(),
+            "engine": own.engine.model_dump(),
+            "fingerprint": own.fingerprint,
+        }
+
+    def _write_model(self) -> None:
+        chosen, out = self.choice.chosen, self.folder.path
+        problem = chosen.algorithm.problem
+        assert isinstance(problem, HasModel)
+        module = problem.module(chosen.vector)
+        self.folder.write_model({k: v.contiguous() for k, v in module.state_dict().items()})
+        setup = build_on(chosen.trial.experiment(), chosen.data)
+        write_loader(setup.model, chosen.data, module, out, self.platt[CHOICE], self.threshold)
+
+
+def middles() -> Floats:
+    """A score in the middle of each bin."""
+    share = (np.arange(BINS) + 0.5) / BINS
+    return np.asarray(np.log(share) - np.log1p(-share))
+
+
+def rows_of(counts: ScoreHistogram) -> tuple[Ints, Ints]:
+    """The bin and the label of each counted row; of very many rows an even part."""
+    fewer = max(1, sum(counts.sides) // MOST_FITTED)
+    up, down = counts.positives // fewer, counts.negatives // fewer
+    bins = np.concatenate([np.repeat(np.arange(BINS), up), np.repeat(np.arange(BINS), down)])
+    return bins, np.concatenate([np.ones(up.sum(), dtype=np.int64), np.zeros(down.sum(), dtype=np.int64)])
+
+
+def platt_of(counts: ScoreHistogram, *, log_odds: bool) -> Platt:
+    """From scores to probabilities, by counts of validation rows."""
+    bins, labels = rows_of(counts)
+    return Platt.fit(middles()[bins], labels, log_odds=log_odds)
+
+
+def threshold_of(counts: ScoreHistogram, platt: Platt, sensitivity: float | None) -> tuple[int, Threshold]:
+    """The first bin of those called positive, and the probability where it begins."""
+    bins, labels = rows_of(counts)
+    lower = np.concatenate([[-40.0], EDGES])
+    p = platt.probability(lower)
+    found = (
+        Threshold.default(p[bins], labels)
+        if sensitivity is None
+        else Threshold.for_sensitivity(p[bins], labels, sensitivity)
+    )
+    cut = int(np.searchsorted(p, found.probability - 1e-15, side="left"))
+    return min(max(cut, 1), BINS - 1), found
+
+
+def _plain(figures: Mapping[str, SumFigure]) -> Record:
+    return {name: _interval(figure) for name, figure in figures.items() if figure.value is not None}
+
+
+def _interval(figure: SumFigure) -> Record:
+    if figure.value is None:
+        return {"bounds": list(figure.bounds)}
+    return {"value": figure.value} | ({} if figure.interval is None else {"interval": list(figure.interval)})
+
+
+def _bounds(figures: Mapping[str, SumFigure]) -> Record:
+    return {name: list(figure.bounds) for name, figure in figures.items()}

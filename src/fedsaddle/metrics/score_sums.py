@@ -1,0 +1,226 @@
+"""What a site answers about the scores of its rows, so that sums over sites give figures of all rows together.
+
+The fields of an answer say what the server may see of them. An averaged field may be summed behind masks: it crosses
+as a mean over sites, and times their number it is the sum. Answers add up by `+`, wherever the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from fedsaddle.array_types import Bools, Floats, Ints
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.records import Averaged, tensors
+from fedsaddle.metrics.histograms import MergedHistogram, ScoreHistogram, sigmoid_edges
+from fedsaddle.metrics.intervals import FIGURES, Linearised, Ordered, sample
+
+BINS = 1000  # of scores, equal in 1 / (1 + exp(-score))
+EDGES = sigmoid_edges(BINS)
+
+
+def bins_of(scores: ArrayLike) -> Ints:
+    """The bin of each score."""
+    return np.searchsorted(EDGES, np.asarray(scores, dtype=np.float64), side="right").astype(np.int64)
+
+
+class _Sums:
+    """Adds field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        mine, theirs = dict(tensors(self)), dict(tensors(other))
+        if type(self) is not type(other) or any(v.shape != theirs[k].shape for k, v in mine.items()):
+            raise BadInput("answers", type(other).__name__, "add answers to one and the same question")
+        return type(self)(**{name: value + theirs[name] for name, value in mine.items()})
+
+    @classmethod
+    def of_mean(cls, mean: dict[str, Tensor], sites: int) -> Self:
+        """The sum, from the mean over so many sites."""
+        return cls(**{f.name: mean[f.name].double()[None] * sites for f in fields(cls)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class BinCounts(_Sums):
+    """The rows of each class in each bin of the score: all rows, and those of each agreed group.
+
+    Args:
+        positives: (1, 1 + groups, bins), the first line of all rows.
+        negatives: The same of negatives.
+    """
+
+    positives: Averaged
+    negatives: Averaged
+
+    @classmethod
+    def of(cls, scores: ArrayLike, labels: ArrayLike, groups: Sequence[ArrayLike] = ()) -> BinCounts:
+        """Count the rows of a site.
+
+        Args:
+            scores: (n,), a higher one for likelier positives.
+            labels: (n,), positive above 0.
+            groups: Of each agreed group, which rows are in it.
+        """
+        at, positive = bins_of(scores), np.asarray(labels).ravel() > 0
+        members = [np.ones(len(at), dtype=bool), *(np.asarray(own, dtype=bool) for own in groups)]
+        sides = [
+            np.stack([np.bincount(at[own & side], minlength=BINS) for own in members]) for side in (positive, ~positive)
+        ]
+        return cls(*(torch.from_numpy(side).double()[None] for side in sides))
+
+    @classmethod
+    def empty(cls, groups: int = 0) -> BinCounts:
+        """The answer of a site without rows."""
+        return cls(*(torch.zeros(1, 1 + groups, BINS, dtype=torch.float64) for _ in range(2)))
+
+    def histogram(self, line: int = 0) -> ScoreHistogram:
+        """The counts of all rows, or of a group."""
+        up, down = (side[0, line].round().long().numpy() for side in (self.positives, self.negatives))
+        return ScoreHistogram(EDGES, up, down)
+
+
+def smoothed(counts: Ints, least: int) -> Floats:
+    """The counts of one class as others may see them: bins are merged to `least` rows, and spread over them evenly."""
+    if least <= 1 or not counts.sum() > 0:
+        return counts.astype(np.float64)
+    merged = MergedHistogram.of(ScoreHistogram(EDGES, counts, np.zeros_like(counts)), least)
+    if merged is None:
+        raise BadInput("counts", int(counts.sum()), f"are fewer than minimum_cell = {least}")
+    width = merged.ends - merged.first
+    return np.repeat(merged.positives / width, width)
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadQuestion:
+    """What the server sends back, so that each site can work out how much its rows move the figures.
+
+    Args:
+        positives: (models, bins), the positives of all sites, small cells merged.
+        negatives: The same of negatives.
+        cuts: (models, thresholds), the first bin of those called positive.
+    """
+
+    positives: Floats
+    negatives: Floats
+    cuts: Ints
+
+    @classmethod
+    def of(cls, sums: Sequence[ScoreHistogram], cuts: Sequence[Sequence[int]], least: int) -> SpreadQuestion:
+        """The question about one model, or about two and their difference."""
+        up = np.stack([smoothed(one.positives, least) for one in sums])
+        down = np.stack([smoothed(one.negatives, least) for one in sums])
+        return cls(up, down, np.array(cuts, dtype=np.int64).reshape(len(sums), -1))
+
+    @property
+    def scale(self) -> float:
+        """Squared influences are sent times the number of the rarer class: numbers near 1 suit fixed point."""
+        return float(min(self.positives[0].sum(), self.negatives[0].sum()))
+
+    def influences(self, model: int, bins: Ints, positive: Bools) -> dict[str, Linearised]:
+        """The influence of some rows on each figure of all rows."""
+        return influences_among(self.positives[model], self.negatives[model], bins, positive)
+
+
+def influences_among(positives: Floats, negatives: Floats, bins: Ints, positive: Bools) -> dict[str, Linearised]:
+    """The influence of some rows on each figure of all rows, of which counts are known.
+
+    Args:
+        positives: (bins,), the positives among all rows.
+        negatives: (bins,), the negatives among all rows.
+        bins: (n,), the bin of each of some rows.
+        positive: (n,), whether it is positive.
+    """
+    rows = _among(positives, negatives, bins, positive)
+    return {name: figure(rows) for name, figure in FIGURES.items()}
+
+
+def _among(positives: Floats, negatives: Floats, bins: Ints, positive: Bools) -> Ordered:
+    """Some rows among all the others, of which counts are known, in steps of descending score."""
+    ups, downs = positives[::-1], negatives[::-1]
+    filled = np.flatnonzero(ups + downs > 0)
+    if not len(filled):
+        filled = np.zeros(1, dtype=np.int64)
+    step = np.minimum(np.searchsorted(filled, len(ups) - 1 - bins), len(filled) - 1)
+    begins = np.arange(len(filled)) == 0
+    at = np.arange(len(bins))
+    return Ordered(
+        1, at, positive.astype(np.float64), step, np.zeros(len(filled), dtype=np.int64), begins,
+        ups[filled], downs[filled],
+    )  # fmt: skip
+
+
+def figures_of(sums: ScoreHistogram) -> dict[str, float]:
+    """AUROC, average precision and partial AUROC of counted rows; rows of one bin are ties. NaN without a class."""
+    none = np.zeros(0, dtype=np.int64)
+    found = influences_among(sums.positives.astype(np.float64), sums.negatives.astype(np.float64), none, none > 0)
+    return {name: float(one.slope * one.values[0] + one.shift) for name, one in found.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class SquareSums(_Sums):
+    """Sums of squares over the patients of a site (or over its rows): DeLong's and Obuchowski's variance add up.
+
+    Args:
+        squares: (1, figures, 2 models, 2 models): sums over patients of the products of the influences of a patient's
+            positives, and of its negatives, with each model, times the number of the rarer class.
+        units: (1, 2), the squared number of positives, and of negatives, of each patient.
+        unlike: (1, 1), the rows on which two models differ.
+        moments: (1, thresholds, k, k): sums over patients of the products of their numbers of positives, negatives, and
+            with each model true and false alarms.
+    """
+
+    squares: Averaged
+    units: Averaged
+    unlike: Averaged
+    moments: Averaged
+
+    @classmethod
+    def of(
+        cls, asked: SpreadQuestion, scores: Sequence[ArrayLike], labels: ArrayLike, units: ArrayLike | None = None
+    ) -> SquareSums:
+        """The answer of a site.
+
+        Args:
+            asked: The question.
+            scores: (n,) of each model.
+            labels: (n,), positive above 0.
+            units: (n,), the patient of each row; None: each row is its own.
+        """
+        positive = np.asarray(labels).ravel() > 0
+        zeros = np.zeros(len(positive), dtype=np.int64)
+        own = None if units is None else np.unique(np.asarray(units), return_inverse=True)[1].astype(np.int64)
+        drawn, bins = sample(positive, zeros, 1, own), [bins_of(s) for s in scores]
+
+        def summed(rows: Floats | Bools) -> Floats:
+            return drawn.per_unit(np.asarray(rows, dtype=np.float64))
+
+        each = [asked.influences(k, at, positive) for k, at in enumerate(bins)]
+        squares = []
+        for name in FIGURES:
+            w = np.stack([summed(one[name].influence * side) for one in each for side in (positive, ~positive)])
+            squares.append(asked.scale * (w @ w.T))
+        p, n = summed(positive), summed(~positive)
+        unlike = sum(float((a != bins[0]).sum()) for a in bins[1:])
+        moments = []
+        for t in range(asked.cuts.shape[1]):
+            called = [at >= asked.cuts[k, t] for k, at in enumerate(bins)]
+            v = np.stack([p, n, *(summed(c & side) for c in called for side in (positive, ~positive))])
+            moments.append(v @ v.T)
+        size = 2 + 2 * len(bins)
+        return cls(
+            torch.from_numpy(np.array(squares))[None],
+            torch.tensor([[float(p @ p), float(n @ n)]], dtype=torch.float64),
+            torch.tensor([[unlike]], dtype=torch.float64),
+            torch.from_numpy(np.array(moments).reshape(-1, size, size))[None],
+        )
+
+    @classmethod
+    def empty(cls, asked: SpreadQuestion) -> SquareSums:
+        """The answer of a site without rows."""
+        none = np.zeros(0)
+        return cls.of(asked, [none] * len(asked.positives), none)

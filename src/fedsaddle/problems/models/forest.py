@@ -1,0 +1,96 @@
+"""Boosted trees as a module: a linear score and a sum of regression trees of one depth, in a vector of fixed length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fedsaddle.arguments import whole
+from fedsaddle.errors import BadInput
+from fedsaddle.problems.models.networks import check_units, check_weights
+
+NO_SPLIT = 3e38  # as a threshold: every row goes to the left
+MOST_DEPTH = 12
+MOST_TREES = 100_000
+AT_ONCE = 2**21  # rows times trees that are routed at once
+
+
+class Forest(nn.Module):
+    """`x W^T + b + Σ_t leaf_t(x)`: a linear score and the leaves that a row reaches in trees of equal depth.
+
+    A node sends a row to the right if its feature exceeds the threshold. Nodes are numbered level by level, the
+    children of node j are 2j + 1 and 2j + 2. A new forest has no splits and scores 0 everywhere; `fs.BoostedTrees`
+    grows it. Its parameters have a fixed length, so that it is stored and sent like any other model.
+
+    Args:
+        inputs: Features of a row.
+        outputs: Scores of a row, each with trees of its own.
+        trees: Trees for each score.
+        depth: Splits on the way from the root to a leaf.
+
+    Examples:
+        >>> import fedsaddle as fs
+        >>> forest = fs.models.Forest(30, trees=100, depth=4)
+        >>> sum(p.numel() for p in forest.parameters())
+        6131
+    """
+
+    def __init__(self, inputs: int, outputs: int = 1, trees: int = 240, depth: int = 4) -> None:
+        super().__init__()
+        check_units("inputs", inputs)
+        check_units("outputs", outputs)
+        whole("trees", trees, most=MOST_TREES)
+        whole("depth", depth, most=MOST_DEPTH)
+        check_weights("trees", trees, trees * outputs * 4 * 2**depth + outputs * (inputs + 1))
+        self.inputs, self.outputs, self.trees, self.depth = inputs, outputs, trees, depth
+        nodes = (trees, outputs, 2**depth - 1)
+        self.weight = nn.Parameter(torch.zeros(outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        self.feature = nn.Parameter(torch.zeros(nodes))
+        self.threshold = nn.Parameter(torch.full(nodes, NO_SPLIT))
+        self.gain = nn.Parameter(torch.zeros(nodes))  # of a split, for importances
+        self.leaf = nn.Parameter(torch.zeros(trees, outputs, 2**depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, ...)` features to `(B, outputs)` scores."""
+        x = x.flatten(1)
+        if x.shape[1] != self.inputs:
+            raise BadInput("model.inputs", self.inputs, f"rows have {x.shape[1]} features; use a forest with as many")
+        scores = nn.functional.linear(x, self.weight, self.bias)
+        grown = int(self.leaf.detach().ne(0).flatten(1).any(1).sum())
+        several = max(1, AT_ONCE // (max(len(x), 1) * self.outputs))
+        for first in range(0, grown, several):
+            part = slice(first, min(first + several, grown))
+            at = reached(x, self.feature[part], self.threshold[part], self.depth)
+            scores = scores + leaves(self.leaf[part], at).sum(1)
+        return scores
+
+    def importances(self) -> Tensor:
+        """The sum of gains of each feature's splits, `(inputs,)`, relative to the sum of all."""
+        total = self.gain.new_zeros(self.inputs)
+        total.index_add_(0, self.feature.detach().flatten().long(), self.gain.detach().flatten())
+        return total / total.sum().clamp_min(torch.finfo(total.dtype).tiny)
+
+
+def reached(x: Tensor, feature: Tensor, threshold: Tensor, levels: int) -> Tensor:
+    """The node that each row reaches after so many levels, counted from the left: `(B, trees, outputs)`.
+
+    Args:
+        x: rows, `(B, p)`.
+        feature: the number of each node's feature, `(trees, outputs, nodes)`.
+        threshold: rows above it go to the right, of the same shape.
+        levels: how many splits to follow.
+    """
+    trees, outputs, _ = feature.shape
+    node = torch.zeros(trees, outputs, len(x), dtype=torch.int64, device=x.device)
+    columns = x.mT
+    rows = torch.arange(len(x), device=x.device)
+    for level in range(levels):
+        at = node + (2**level - 1)
+        node = 2 * node + (columns[feature.gather(2, at).long(), rows] > threshold.gather(2, at))
+    return node.permute(2, 0, 1)
+
+
+def leaves(leaf: Tensor, at: Tensor) -> Tensor:
+    """The values of the leaves that rows reach, `(B, trees, outputs)`; `leaf` is `(trees, outputs, leaves)`."""
+    return leaf.gather(2, at.permute(1, 2, 0)).permute(2, 0, 1)

@@ -1,0 +1,221 @@
+"""A study at sites in this process: it decides as on the same rows in one place, and survives what sites do."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedsaddle.config.schema import DataSection, PrivacySection
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.store import Stacked
+from fedsaddle.data.table import Encoded
+from fedsaddle.deployment.courier import InProcess, Patience
+from fedsaddle.deployment.deployed_study import DeployedStudy
+from fedsaddle.deployment.messages import Answer, Ask, Request
+from fedsaddle.deployment.site_policy import SitePolicy
+from fedsaddle.deployment.site_rows import SiteSettings
+from fedsaddle.deployment.study_questions import ScoredModel, StudyQuestions
+from fedsaddle.deployment.study_site import StudySite, units_of
+from fedsaddle.errors import BadCheckpoint, TooFewAnswered
+from fedsaddle.federation.tasks import records_of
+from fedsaddle.federation.wire import Message, pack, unpack
+from fedsaddle.metrics.ranking import rank
+from fedsaddle.studies.aims import aim_of
+from fedsaddle.studies.candidates import Facts, candidates
+from fedsaddle.studies.search import Clock, Search, trial_pool
+from fedsaddle.studies.site_questions import SimulatedSites
+from fedsaddle.studies.study_plan import StudyPlan, StudySection, plan_of
+
+SITES = ("north", "south", "east", "west")
+OPEN = SitePolicy(minimum_cell=1, minimum_rows=1, minimum_sites=1)
+COLUMNS = ["a", "b", "c"]
+
+
+def write_rows(folder: Path, rows: int = 160, seed: int = 0) -> dict[str, Path]:
+    """A CSV file for each site, with log odds of 1.5 a - b - 1."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng, found = np.random.default_rng(seed), {}
+    for name in SITES:
+        x = rng.normal(size=(rows, 3))
+        y = rng.random(rows) < 1 / (1 + np.exp(1 - 1.5 * x[:, 0] + x[:, 1]))
+        frame = pd.DataFrame(x, columns=COLUMNS).round(4).assign(patient=np.arange(rows) // 2, died=y.astype(int))
+        found[name] = folder / f"{name}.csv"
+        frame.to_csv(found[name], index=False)
+    return found
+
+
+def small_plan(cell: int = 1, secure: bool = False, **study: object) -> StudyPlan:
+    """FedAvg, the default and a second stage, with few rounds and steps."""
+    facts = Facts(640, 200, {"number": 3, "site": 4}, False, 4, 64, (7,))
+    every = candidates(facts, "auroc")
+    listed = [*every[:2], next(c for c in every if c.algorithm == "CODASCA")]
+    short = [
+        replace(c, rounds=8, steps=c.steps[:2], evaluations=0, patience=None) if len(c.steps) > 1
+        else replace(c, evaluations=0) for c in listed
+    ]  # fmt: skip
+    data = DataSection(
+        name="file", target="died", together="patient", features=COLUMNS, numeric=COLUMNS, site_intercept=True,
+        test_share=0.25, validation_share=0.25, stratify=True, minimum_cell=cell,
+    )  # fmt: skip
+    made = StudyPlan(StudySection(**study), data, PrivacySection(secure_aggregation=secure), tuple(short))
+    return plan_of(tomllib.loads(made.to_toml()))
+
+
+def sites_of(plan: StudyPlan, folder: Path, policy: SitePolicy = OPEN, rows: int = 160) -> dict[int, StudySite]:
+    files = write_rows(folder / "data", rows)
+    return {
+        i: StudySite(plan, SiteSettings(name, files[name], folder / f"disk-{i}"), policy)
+        for i, name in enumerate(SITES)
+    }
+
+
+def study(plan: StudyPlan, made: dict[int, StudySite], out: Path, **patience: float):
+    transport = InProcess({i: site.answer for i, site in made.items()})
+    return DeployedStudy(plan, "trial", SITES, out, Patience(**{"patience": 0.0, **patience})).go(transport)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    plan = small_plan()
+    made = sites_of(plan, folder)
+    return study(plan, made, folder / "out"), plan, made, folder
+
+
+def pooled(made: dict[int, StudySite]) -> FederatedData:
+    """The sites' own split rows in one place."""
+    studies = [made[i]._studies["trial"] for i in sorted(made)]
+    parts = {}
+    for part in ("train", "validation", "test"):
+        tables = [own.tables[part] for own in studies]
+        ends = np.cumsum([0, *(len(t.x) for t in tables)])
+        x, y = (np.concatenate([getattr(t, key) for t in tables]) for key in ("x", "y"))
+        parts[part] = Stacked(torch.from_numpy(x), torch.from_numpy(y), ends)
+    units = {}
+    for part in ("validation", "test"):
+        own = [(units_of(one.site._rows(), part), k) for k, one in enumerate(studies)]
+        units[f"{part}_units"] = np.concatenate([u + 1000 * k for u, k in own])
+    encoding = tuple(Encoded.from_dict(f) for f in studies[0].payload["agreed"]["features"])
+    names = tuple(f.name for f in encoding)
+    return FederatedData("rows", parts["train"], parts["test"], SITES, ("0", "1"), names, encoding=encoding,
+                         validation=parts["validation"], **units)  # fmt: skip
+
+
+def test_the_decision_is_that_of_the_same_rows_in_one_place(found, tmp_path):
+    result, plan, made, _ = found
+    data, aim = pooled(made), aim_of("auroc")
+    with trial_pool(data, 1) as pool:
+        sites = SimulatedSites(data, aim, 0, pool)
+        here = Search(sites, aim, 0, Clock.at(tmp_path, None), tmp_path, lambda: False, listed=plan.candidates).go()
+    assert (result.choice.name, result.choice.reason) == (here.name, here.reason)
+    ours, theirs = ({(t.candidate, t.step, t.rounds, t.note): t for t in c.trials} for c in (result.choice, here))
+    assert ours.keys() == theirs.keys()
+    for key, trial in ours.items():
+        assert trial.value == pytest.approx(theirs[key].value, abs=0.002), key
+        if trial.error is not None:  # a closed form, and 200 draws
+            assert trial.error == pytest.approx(theirs[key].error, rel=0.3, abs=2e-4), key
+    for name, model in (("choice", here.chosen), ("FedAvg", here.fedavg)):
+        test = rank(model.rank(model.data.test.x), data.test.y.numpy(), data.test.offsets, SITES, units=data.test_units)
+        exact = test.pooled.auroc
+        told = result.summary.to_dict()["pooled"][name]["auroc"]
+        assert told["value"] == pytest.approx(exact.value, abs=0.003)
+        assert told["interval"] == pytest.approx([exact.low, exact.high], abs=0.005)
+    rows = result.summary.rows
+    for part in ("train", "validation", "test"):
+        own = getattr(data, part)
+        assert (rows[part].rows, rows[part].positives) == (len(own.y), int(own.y.sum()))
+
+
+def test_a_study_that_was_stopped_ends_with_the_same_bits(found, tmp_path):
+    """The server is killed in a trial, and a site begins anew; every answer to a question is asked for once."""
+    result, plan, _, _ = found
+    made = sites_of(plan, tmp_path)
+
+    class Killed(BaseException):
+        pass
+
+    def once(limit):
+        rounds = iter(range(limit))
+
+        def watch(trial, done):
+            if next(rounds, None) is None:
+                raise Killed
+
+        transport = InProcess({i: site.answer for i, site in made.items()})
+        return DeployedStudy(plan, "trial", SITES, tmp_path / "out", Patience(patience=0.0)).go(transport, watch=watch)
+
+    for limit in (5, 9):
+        with pytest.raises(Killed):
+            once(limit)
+        made = sites_of(plan, tmp_path)  # new processes, with the same disks
+    again = once(10_000)
+    assert again.choice.name == result.choice.name
+    assert torch.equal(again.choice.chosen.vector, result.choice.chosen.vector)
+    assert [replace(t, seconds=0.0) for t in again.choice.trials] == [
+        replace(t, seconds=0.0) for t in result.choice.trials
+    ]
+    assert again.summary.pooled == result.summary.pooled
+    with pytest.raises(BadCheckpoint, match=r"another study\.toml"):
+        study(replace(plan, study=plan.study.model_copy(update={"looks": 2})), made, tmp_path / "out")
+
+
+def asked(site: StudySite, do: str | None, run: str, payload: object, plan: StudyPlan, **about: object) -> Answer:
+    """The answer of a site to one message."""
+    header = {"run": run, "fingerprint": plan.digest()[:16], "nonce": "n1"}
+    if do is None:
+        ask = Ask(**header, round=about.pop("round", 0), exchange=0, task="count_scores", starts={}, keep={}, **about)
+        content = pack(Message(ask.to_dict(), payload))
+    else:
+        content = pack(Message(Request(do=do, **header).to_dict(), payload))
+    return Answer.read(unpack(site.answer(content), records_of(StudyQuestions({}))).about)
+
+
+def test_what_is_not_in_the_plan_is_refused(found, tmp_path):
+    _, plan, made, folder = found
+    site = StudySite(plan, made[0].settings, OPEN)  # a new process
+    chosen = found[0].choice.chosen
+    number = list(plan.trials).index(chosen.trial.name)
+
+    def why(*given, **about) -> str:
+        failure = asked(site, *given, plan, **about).failure
+        assert failure is not None
+        assert failure.kind == "refused" or "agreed" in failure.detail
+        return failure.detail
+
+    assert "has no trial 'fedavg-0.7'" in why("begin", "trial.fedavg-0.7", {"start": None, "start_trial": None})
+    assert "start from no other" in why("begin", f"trial.{chosen.trial.name}", {"start": chosen.vector})
+    assert "no request 'rows'" in why("rows", "trial", {})
+    assert "not agreed to study" in why("begin", "other.fedavg-0.1", {"start": None})
+    another = ScoredModel(chosen.vector + 1.0, number)
+    assert "not compared on validation" in why(None, "trial.test", another)
+    assert asked(site, None, "trial.validation", another, plan, round=99).failure is None
+    assert "looks = 1" in why(None, "trial.test", another, round=9)
+    measure = {"w": chosen.vector, "dual": None, "part": "test", "rounds": 0}
+    assert "when all trials are done" in why("measure", f"trial.{chosen.trial.name}", measure)
+    assert (folder / "disk-0" / "audit.jsonl").exists()
+
+
+def test_sites_with_another_plan_do_not_take_part(tmp_path):
+    plan = small_plan()
+    made = sites_of(plan, tmp_path)
+    made[2] = replace(made[2], plan=small_plan(looks=2), _studies={})
+    with pytest.raises(TooFewAnswered, match=r"east refused: this site's study\.toml differs"):
+        study(plan, made, tmp_path / "out")
+
+
+def test_a_policy_that_refuses_a_candidate_costs_that_candidate_only(tmp_path):
+    plan = small_plan()
+    made = sites_of(plan, tmp_path)
+    names = sorted({c.algorithm for c in plan.candidates} - {"CODASCA"})
+    made[1] = replace(made[1], policy=OPEN.model_copy(update={"algorithms": names}), _studies={})
+    result = study(plan, made, tmp_path / "out")
+    said = {t.note for t in result.choice.trials if "CODASCA" in t.candidate}
+    assert len(said) == 1
+    assert "south refused: this site's policy says algorithms" in said.pop()
+    assert len(result.notes) == 2  # one for each step
