@@ -33,6 +33,7 @@ from fedsaddle.deployment.secure_clients import read_opening
 from fedsaddle.deployment.secure_site import read_identity, write_site_keys
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService, SiteSettings
+from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.tasks import records_of
@@ -45,6 +46,7 @@ from fedsaddle.secure.masking import unmask_
 SITES, ROWS, BATCH = 3, 96, 8
 NEAR = 0.1  # standard deviations
 COLUMNS = ("age", "pressure", "potassium", "lactate")
+POLICY = SitePolicy()
 Floats = NDArray[np.float64]
 
 
@@ -114,12 +116,9 @@ class Liar:
         """New sites with empty folders, and a server that wants to know their rows."""
         folder.mkdir(parents=True, exist_ok=True)
         paths = write_files(folder)
-        sites = {
-            i: SiteService(
-                config_of(path, rounds, secure, **algorithm), SiteSettings(f"site-{i + 1}", path, folder / f"disk-{i}")
-            )
-            for i, path in enumerate(paths)
-        }
+        own = [SiteSettings(f"site-{i + 1}", path, folder / f"disk-{i}") for i, path in enumerate(paths)]
+        configs = [config_of(path, rounds, secure, **algorithm) for path in paths]
+        sites = {i: SiteService(configs[i], own[i], POLICY) for i in range(SITES)}
         if secure:
             kits = {one.settings.name: folder / one.settings.name for one in sites.values()}
             write_site_keys(kits, list(kits))

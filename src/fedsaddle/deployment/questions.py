@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import Field, ValidationError
+from torch import Tensor
 
 from fedsaddle.deployment.messages import Ask, MessagePart
 from fedsaddle.deployment.site_plan import Plan
 from fedsaddle.errors import CannotWrite, Refused
 from fedsaddle.files import write_atomically
+from fedsaddle.privacy.site import digest_of
 from fedsaddle.runs.lock import only_writer
 
 FILE, SECRET = "questions.jsonl", "draws-secret"
@@ -259,6 +261,11 @@ class Questions:
 
 def _stopped(reason: str) -> Refused:
     return Refused(f"{reason}; this site answers no more in this run")
+
+
+def digest(value: Tensor) -> str:
+    """A short digest of the type, the shape and the numbers."""
+    return digest_of(value).hex()[:24]
 
 
 def runs_of_month(folder: Path) -> int:

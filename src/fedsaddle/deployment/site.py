@@ -38,12 +38,12 @@ from fedsaddle.deployment.messages import (
     tell_counts,
 )
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
-from fedsaddle.deployment.questions import Measurement, Questions, runs_of_month
+from fedsaddle.deployment.questions import Measurement, Questions, digest, runs_of_month
 from fedsaddle.deployment.secure_site import SITE_KEYS, SiteIdentity, SiteSecure, read_identity, site_secure, tell_key
 from fedsaddle.deployment.site_plan import Plan, plan_of
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.site_rows import SiteSettings, label_disclosure, read_rows
-from fedsaddle.deployment.site_worker import OnDisk, OwnRows, SiteWorker, digest, failed, safe_name
+from fedsaddle.deployment.site_worker import OnDisk, OwnRows, SiteWorker, failed, safe_name
 from fedsaddle.engines.device import find_device, fits
 from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack

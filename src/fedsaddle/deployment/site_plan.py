@@ -112,12 +112,18 @@ def plan_of(algorithm: Algorithm[Any], rows: Stacked, count: int, rounds: int, s
     own = getattr(inner, "algorithm", inner)
     names = frozenset(tasks_of(type(own)))
     again = dict(own.asks_again) if isinstance(own, AsksAgain) else {}
-    clients = _Rehearsed(SerialEngine(_copies(rows, count), seed))
-    try:
-        told, done = _rehearse(inner, clients, rounds, seed)
-    except (FedSaddleError, ArithmeticError, ValueError, RuntimeError, LookupError, TypeError) as reason:
-        log.info("the algorithm could not be rehearsed (%s): its tasks may come in any order", type(reason).__name__)
+    told: list[_Round] = []
+    for numbers in (False, True):  # whole numbers that are sent seldom decide the form of a reply
+        clients = _Rehearsed(SerialEngine(_copies(rows, count), seed), numbers)
+        try:
+            told = _rehearse(inner, clients, rounds, seed)
+            break
+        except (FedSaddleError, ArithmeticError, ValueError, RuntimeError, LookupError, TypeError) as reason:
+            log.info("the rehearsal of the algorithm ended: %s", type(reason).__name__)
+    if not told:
+        log.info("the algorithm could not be rehearsed; its tasks may come in any order")
         return Plan(rounds, names=names, again=again)
+    done = len(told)
     rounds_with = [each for each in told if each.tasks]
     patterns = frozenset(each.tasks for each in rounds_with)
     times: Counter[str] = Counter(name for each in rounds_with for name in each.tasks)
@@ -150,8 +156,8 @@ class _Round:
     carries: bool = False
 
 
-def _rehearse(algorithm: Algorithm[Any], clients: _Rehearsed, rounds: int, seed: int) -> tuple[list[_Round], int]:
-    """The rounds, and how many there were."""
+def _rehearse(algorithm: Algorithm[Any], clients: _Rehearsed, rounds: int, seed: int) -> list[_Round]:
+    """The rounds."""
     told: list[_Round] = []
     server = algorithm.start(clients)
     most = min(rounds, MOST_ROUNDS, max(1, MOST_NUMBERS // max(algorithm.model(server).numel(), 1)))
@@ -161,7 +167,7 @@ def _rehearse(algorithm: Algorithm[Any], clients: _Rehearsed, rounds: int, seed:
         server = algorithm.round(server, clients, server_generator(seed, round))
         clients.commit()
         told.append(clients.now)
-    return told, most
+    return told
 
 
 def _copies(rows: Stacked, count: int) -> Stacked:
@@ -176,6 +182,7 @@ def _copies(rows: Stacked, count: int) -> Stacked:
 class _Rehearsed(Wrapper):
     """Clients of whom one answers once to each kind of message; afterwards all say the same again."""
 
+    numbers: bool = False  # whether messages with other whole numbers are of another kind
     known: dict[str, Kind] = field(default_factory=dict)
     now: _Round = field(default_factory=lambda: _Round(torch.zeros(0)))
 
@@ -188,7 +195,7 @@ class _Rehearsed(Wrapper):
             self.now.asked = len(clients)
             self.now.carries = any(torch.equal(value, self.now.model) for _, value in tensors(sent))
         self.now.tasks += (task.__name__,)
-        key = f"{task.__name__} {_form(sent)}"
+        key = f"{task.__name__} {_form(sent, self.numbers)}"
         if key not in self.known:
             with torch.no_grad():
                 reply = self.inner.ask(clients[:1], task, sent)[1]
@@ -197,8 +204,9 @@ class _Rehearsed(Wrapper):
         return clients, found
 
 
-def _form(sent: object) -> str:
-    """What of a record decides the form of its reply: shapes, and what is there at all."""
+def _form(sent: object, numbers: bool) -> str:
+    """What of a record decides the form of its reply: shapes, what is there at all, and perhaps whole numbers."""
+    shown = (bool, str, int) if numbers else (bool, str)
     values = [getattr(sent, each.name) for each in fields(sent)]  # type: ignore[arg-type]
-    plain = [v if v is None or isinstance(v, bool | str) else type(v).__name__ for v in values]
+    plain = [v if v is None or isinstance(v, shown) else type(v).__name__ for v in values]
     return repr([tuple(v.shape) if isinstance(v, Tensor) else p for v, p in zip(values, plain, strict=True)])

@@ -19,7 +19,7 @@ from fedsaddle.data.store import ClientRows, Labelled, Stacked
 from fedsaddle.deployment.audit import AuditLog, Occasion, traceback_lines
 from fedsaddle.deployment.ledger import SiteBudget
 from fedsaddle.deployment.messages import Answer, Ask
-from fedsaddle.deployment.questions import Questions
+from fedsaddle.deployment.questions import Questions, digest
 from fedsaddle.deployment.secure_site import SiteSecure
 from fedsaddle.deployment.site_plan import Plan
 from fedsaddle.engines.device import CPU, ResidentRows, fits, moved, site_on
@@ -246,11 +246,6 @@ class SiteWorker:
         given = digest_of(ask.task, ask.round, ask.exchange, sent, own).hex()
         carried = [digest(v) for _, v in tensors(sent)] if ask.exchange == 0 and is_dataclass(sent) else []
         self.questions.task(ask, self.plan, given, carried)
-
-
-def digest(value: Tensor) -> str:
-    """A short digest of the type, the shape and the numbers."""
-    return digest_of(value).hex()[:24]
 
 
 def failed(nonce: str, reason: Exception, audit: AuditLog | None, occasion: Occasion) -> Message:
