@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "studies": {
         *("algorithms", "config", "data", "documents", "engines", "metrics", "numerics", "problems", "report", "runs"),
     },
-    "estimators": {"config", "data", "metrics", "privacy", "runs", "studies"},
+    "estimators": {"config", "data", "metrics", "numerics", "privacy", "runs", "studies"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

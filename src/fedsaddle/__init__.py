@@ -340,11 +340,11 @@ def __getattr__(name: str) -> Any:
     return _hinted(getattr(import_module(home), name))
 
 
-def _hinted(found: Any) -> Any:
+def _hinted(value: object) -> object:
     """A public class, which from now on names the parameter that was meant where it is given an unknown one."""
-    if isinstance(found, type):
-        import_module("fedsaddle.arguments").hint_keywords_of(found)
-    return found
+    if isinstance(value, type):
+        import_module("fedsaddle.arguments").hint_keywords_of(value)
+    return value
 
 
 def _meant(name: str) -> str:

@@ -142,7 +142,7 @@ def optional(check: Callable[[str, object], Value], key: str, value: object) -> 
 
 
 def instance(key: str, value: object, kind: type[Value], remedy: str) -> Value:
-    """An object of a class; `remedy` says how to get one.
+    """An object of a class; `remedy` is how to get one.
 
     Examples:
         >>> instance("name", "adult", str, "give the name of the data set")
@@ -194,14 +194,14 @@ def vector(key: str, value: object) -> Tensor:
     """A dense torch tensor of one axis, with one or more finite real numbers."""
     import torch
 
-    found = tensor(key, value, axes=1)
-    if found.is_complex() or found.dtype == torch.bool or found.is_quantized:
-        raise BadInput(key, str(found.dtype), "must be a tensor of real numbers, such as torch.zeros(3)")
-    if not len(found):
+    checked = tensor(key, value, axes=1)
+    if checked.is_complex() or checked.dtype == torch.bool or checked.is_quantized:
+        raise BadInput(key, str(checked.dtype), "must be a tensor of real numbers, such as torch.zeros(3)")
+    if not len(checked):
         raise BadInput(f"{key}.shape", (0,), "must have one number or more")
-    if not torch.isfinite(found).all():
-        raise BadInput(key, found[~torch.isfinite(found)][0].item(), "must be finite")
-    return found
+    if not torch.isfinite(checked).all():
+        raise BadInput(key, checked[~torch.isfinite(checked)][0].item(), "must be finite")
+    return checked
 
 
 # Name of a parameter, an engine or a device here -> names in other libraries and papers.
@@ -296,7 +296,7 @@ def _real(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
-        found = float(value)
+        real = float(value)
     except (OverflowError, ValueError):
         return None
-    return None if isnan(found) else found
+    return None if isnan(real) else real

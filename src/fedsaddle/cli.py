@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from fedsaddle import __version__
 from fedsaddle.commands.app import prepare_process, run_app
 from fedsaddle.errors import BadInput
-from fedsaddle.own_code import brought, find_brought
+from fedsaddle.own_code import find_plugin, plugins_of
 
 COMMANDS = {  # name -> module and function, or group of commands, in `fedsaddle.commands`
     "demo": "demo:demo",
@@ -34,15 +34,15 @@ IN_PAPERS = ("benchmark", "reproduce")
 class LazyGroup(TyperGroup):
     """Our commands, then those of installed packages; a module is imported when its command is used or listed."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         """Names for the help page."""
-        return [*COMMANDS, *dict.fromkeys(one.name for one in brought(GROUP) if one.name not in COMMANDS)]
+        return [*COMMANDS, *dict.fromkeys(one.name for one in plugins_of(GROUP) if one.name not in COMMANDS)]
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: object, cmd_name: str) -> Any:
         """One of ours, or a package's; None if nobody has it."""
         if cmd_name in COMMANDS:
             return command_of(cmd_name, f"fedsaddle.commands.{COMMANDS[cmd_name]}")
-        plugin = find_brought(GROUP, "command", cmd_name)
+        plugin = find_plugin(GROUP, "command", cmd_name)
         if plugin is None:
             if cmd_name in IN_PAPERS:
                 raise BadInput("command", cmd_name, "is in fedsaddle-papers: run `pip install ./papers` in a checkout")

@@ -54,11 +54,11 @@ class NotGiven(BadInput):
 def _shown(value: object) -> str:
     """The value in one line of limited length, even if its `repr` fails."""
     try:
-        said = repr(value)
+        text = repr(value)
     except Exception:  # such as a whole number with too many digits
         return f"<{type(value).__name__}>"
-    said = " ".join(said.split()) if "\n" in said else said
-    return shortened(said, LONGEST_SHOWN)
+    text = " ".join(text.split()) if "\n" in text else text
+    return shortened(text, LONGEST_SHOWN)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def within(section: str) -> Iterator[None]:
 
 
 class MissingData(FedSaddleError):
-    """A data set or a file is missing; the message says how to get it.
+    """A data set or a file is missing; the message is how to get it.
 
     Args:
         message: One line.

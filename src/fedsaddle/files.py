@@ -109,7 +109,7 @@ def _write_all(number: int, content: bytes) -> None:
 
 
 def is_disk_failure(reason: BaseException) -> bool:
-    """Whether an error says that a disk is full or fails."""
+    """Whether an error means that a disk is full or fails."""
     return isinstance(reason, CannotWrite) or (isinstance(reason, OSError) and reason.errno in DISK_FAILS)
 
 
@@ -134,7 +134,7 @@ def read_object(path: Path) -> Record:
     """The JSON object in a file.
 
     Raises:
-        ValueError: if there is none; says why.
+        ValueError: if there is none, with the reason.
     """
     try:
         if path.stat().st_size > LARGEST:
@@ -176,16 +176,16 @@ def _check_round(record: Record, before: list[Record]) -> None:
 
 def _object(content: bytes) -> Record:
     try:
-        found: object = json.loads(content.decode("utf-8"))
+        value: object = json.loads(content.decode("utf-8"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None
     except ValueError as reason:
         raise ValueError(shortened(str(reason), 200)) from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("it is no JSON object")
-    return found
+    return value
 
 
 _LONGEST_INSIDE = "x" * 100  # stands for the longest name of a file in the folder, with its draft's ending
@@ -203,7 +203,7 @@ def require_path(key: str, path: Path) -> None:
 
 
 def require_folder(key: str, path: Path) -> None:
-    """Refuse a folder that cannot be made or written to: a file is in its way, or a right is missing."""
+    """Raise `BadInput` for a folder that cannot be made or written to: a file is in its way, or a right is missing."""
     require_path(key, path)
     require_path(key, path / _LONGEST_INSIDE)
     nearest = path

@@ -58,12 +58,12 @@ def parse(key: str, name: str) -> CodeName:
     module, _, attribute = name.partition(":")
     if len(name) > LONGEST or not is_module(module) or not _ATTRIBUTE.fullmatch(attribute) or iskeyword(attribute):
         raise BadInput(key, name, "write module:name, such as my_package.fedprox:FedProx; a plain name has no colon")
-    found = CodeName(module, attribute)
-    if found.package == OURS:
+    parsed = CodeName(module, attribute)
+    if parsed.package == OURS:
         raise BadInput(key, name, "is code of the library itself; use a plain name of `fedsaddle list`")
-    if found.package in sys.stdlib_module_names or found.package == "__main__":
-        raise BadInput(key, name, f"{found.package} is a module of Python itself; if it is yours, rename it")
-    return found
+    if parsed.package in sys.stdlib_module_names or parsed.package == "__main__":
+        raise BadInput(key, name, f"{parsed.package} is a module of Python itself; if it is yours, rename it")
+    return parsed
 
 
 def is_module(name: str) -> bool:
@@ -169,24 +169,24 @@ def holds(place: Path, file: str | None) -> bool:
     """Whether a loaded module's file is that file, or lies in that folder."""
     if file is None:
         return False
-    found, whole = Path(file).resolve(), place.resolve()
-    return found == whole or whole in found.parents
+    real, whole = Path(file).resolve(), place.resolve()
+    return real == whole or whole in real.parents
 
 
 def loaded_files(package: str) -> dict[str, Path]:
     """The files of all modules of a package that are imported, by the names of the modules."""
-    found = {}
+    files = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if name.partition(".")[0] == package and isinstance(file, str) and Path(file).is_file():
-            found[name] = Path(file)
-    return found
+            files[name] = Path(file)
+    return files
 
 
 # Module or package -> digest: the only code that may be imported by name; None: any. And whose rule that is.
 _PERMITTED: ContextVar[Mapping[str, str] | None] = ContextVar("permitted", default=None)
 _WHOSE: ContextVar[str] = ContextVar("whose", default="")
-_NAMED: set[str] = set()  # packages that a name has brought in
+_NAMED: set[str] = set()  # packages that a name has loaded
 
 
 def named_packages() -> frozenset[str]:
@@ -214,13 +214,13 @@ def require_permitted(name: CodeName) -> None:
     listed = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
     rule = next((module for module in listed if module in permitted), None)
     try:
-        found = digest_of(name.module)
+        digest = digest_of(name.module)
     except BadInput as reason:
-        found = f"no digest ({reason.remedy})"
+        digest = f"no digest ({reason.remedy})"
     if rule is None:
-        raise Refused(f"{_WHOSE.get()} does not list {name.module!r} under [modules]; here it has {found}")
-    if permitted[rule] != found:
-        raise Refused(f"{_WHOSE.get()} lists {rule!r} under [modules] with another digest; here it has {found}")
+        raise Refused(f"{_WHOSE.get()} does not list {name.module!r} under [modules]; here it has {digest}")
+    if permitted[rule] != digest:
+        raise Refused(f"{_WHOSE.get()} lists {rule!r} under [modules] with another digest; here it has {digest}")
 
 
 def load_code(key: str, name: str) -> tuple[CodeName, object]:
@@ -239,7 +239,7 @@ def load_code(key: str, name: str) -> tuple[CodeName, object]:
     if gated and not any(holds(place, getattr(module, "__file__", None)) for place in places_of(code.module)):
         raise Refused(f"the module {code.module!r} was loaded from another place than the one that has the digest")
     if not gated:
-        _require_the_near_one(key, name, code, module)
+        _refuse_shadowed_module(key, name, code, module)
     try:
         return code, getattr(module, code.attribute)
     except AttributeError:
@@ -262,12 +262,12 @@ def _imported(key: str, name: str, code: CodeName) -> ModuleType:
             raise BadInput(key, name, remedy) from reason
         raise BadInput(key, name, _no_module(code, missing)) from reason
     except (Exception, SystemExit) as reason:
-        raise BadInput(key, name, f"{code.module} cannot be imported: {_told(reason)}") from reason
+        raise BadInput(key, name, f"{code.module} cannot be imported: {_described(reason)}") from reason
 
 
 @contextmanager
 def _from_source() -> Iterator[None]:
-    """Import the files that have the digest, never what `__pycache__` says that they are."""
+    """Import the files that have the digest, never what `__pycache__` holds for them."""
     before = sys.pycache_prefix, sys.dont_write_bytecode
     sys.pycache_prefix, sys.dont_write_bytecode = os.devnull, True
     try:
@@ -291,7 +291,7 @@ def _python_files(place: Path) -> list[Path]:
         return []
 
 
-def _require_the_near_one(key: str, name: str, code: CodeName, module: ModuleType) -> None:
+def _refuse_shadowed_module(key: str, name: str, code: CodeName, module: ModuleType) -> None:
     """Refuse a module that hides one of the same name beside the config: whose file would be meant is not clear."""
     for folder in folders():
         for place in (folder / f"{code.package}.py", folder / code.package / "__init__.py"):
@@ -305,7 +305,7 @@ def _require_the_near_one(key: str, name: str, code: CodeName, module: ModuleTyp
 
 
 @contextmanager
-def told_in_one_line(key: str, name: object, own: str) -> Iterator[None]:
+def user_code_errors(key: str, name: object, own: str) -> Iterator[None]:
     """Turn whatever code of `own` (empty: ours) raises into `BadInput`, with the line where it happened."""
     try:
         yield
@@ -314,7 +314,7 @@ def told_in_one_line(key: str, name: object, own: str) -> Iterator[None]:
     except Exception as reason:
         if not own:
             raise
-        raise BadInput(key, name, f"raised {_told(reason)}") from reason
+        raise BadInput(key, name, f"raised {_described(reason)}") from reason
 
 
 def first_line(thing: object) -> str:
@@ -322,10 +322,10 @@ def first_line(thing: object) -> str:
     return (inspect.getdoc(thing) or "").partition("\n")[0]
 
 
-def _told(reason: BaseException) -> str:
-    said = " ".join(str(reason).split())
-    told = f"{type(reason).__name__}: {said}" if said else type(reason).__name__
-    return visible(shortened(told, 300)) + _where(reason)
+def _described(reason: BaseException) -> str:
+    message = " ".join(str(reason).split())
+    text = f"{type(reason).__name__}: {message}" if message else type(reason).__name__
+    return visible(shortened(text, 300)) + _where(reason)
 
 
 def _where(reason: BaseException) -> str:
@@ -343,33 +343,33 @@ ENTRY_POINT_PREFIX = "fedsaddle."
 
 
 @dataclass(frozen=True)
-class Brought:
-    """A name that a package brings."""
+class Plugin:
+    """A name that an installed package provides."""
 
     name: str
     target: str  # "module:attribute"
     package: str  # and its version
 
 
-def brought(group: str) -> tuple[Brought, ...]:
+def plugins_of(group: str) -> tuple[Plugin, ...]:
     """The names of a group, such as "algorithms", sorted."""
     return _read(tuple(sys.path)).get(group, ())
 
 
 @lru_cache(maxsize=4)
-def _read(path: tuple[str, ...]) -> dict[str, tuple[Brought, ...]]:
+def _read(path: tuple[str, ...]) -> dict[str, tuple[Plugin, ...]]:
     """All entry points of our groups; read once, and again when Python looks elsewhere."""
     from importlib import metadata  # takes a while to import, and most runs need none of it
 
-    found: dict[str, list[Brought]] = {}
+    plugins: dict[str, list[Plugin]] = {}
     seen: set[str] = set()
     for package in metadata.distributions():
         for group, one in _of_package(package, seen):
-            found.setdefault(group, []).append(one)
-    return {group: tuple(sorted(names, key=lambda n: (n.name.lower(), n.package))) for group, names in found.items()}
+            plugins.setdefault(group, []).append(one)
+    return {group: tuple(sorted(names, key=lambda n: (n.name.lower(), n.package))) for group, names in plugins.items()}
 
 
-def _of_package(package: Distribution, seen: set[str]) -> list[tuple[str, Brought]]:
+def _of_package(package: Distribution, seen: set[str]) -> list[tuple[str, Plugin]]:
     """Groups and names of one installed package; none of one whose files are damaged, or that comes a second time."""
     try:
         points = [point for point in package.entry_points if point.group.startswith(ENTRY_POINT_PREFIX)]
@@ -380,7 +380,7 @@ def _of_package(package: Distribution, seen: set[str]) -> list[tuple[str, Brough
         return []
     seen.add(name.lower().replace("_", "-"))
     return [
-        (point.group.removeprefix(ENTRY_POINT_PREFIX), Brought(point.name, point.value.strip(), f"{name} {version}"))
+        (point.group.removeprefix(ENTRY_POINT_PREFIX), Plugin(point.name, point.value.strip(), f"{name} {version}"))
         for point in points
         if not is_code(point.name)
     ]
@@ -391,29 +391,29 @@ def forget() -> None:
     _read.cache_clear()
 
 
-def find_brought(group: str, key: str, name: str) -> Brought | None:
+def find_plugin(group: str, key: str, name: str) -> Plugin | None:
     """The entry point of that name; None if there is none; `BadInput` if two packages bring it."""
-    found = [one for one in brought(group) if one.name == name]
-    if len({one.target for one in found}) > 1:
-        who = " and ".join(f"{one.package} ({one.target})" for one in found)
+    plugins = [one for one in plugins_of(group) if one.name == name]
+    if len({one.target for one in plugins}) > 1:
+        who = " and ".join(f"{one.package} ({one.target})" for one in plugins)
         raise BadInput(key, name, f"is the name of two things: {who}; write the one that you mean as module:name")
-    return found[0] if found else None
+    return plugins[0] if plugins else None
 
 
 def clashes(group: str, ours: Mapping[str, object]) -> list[str]:
     """A line for each name of a package that is one of ours already, or of another package."""
     lines: list[str] = []
-    seen: dict[str, Brought] = {}
-    for one in brought(group):
+    seen: dict[str, Plugin] = {}
+    for one in plugins_of(group):
         if one.name in ours:
-            told = (
+            sentence = (
                 f"{one.package} brings {group} {one.name!r}, as fedsaddle does: ours counts; theirs is {one.target!r}"
             )
-            lines.append(visible(told))
+            lines.append(visible(sentence))
         elif one.name in seen and seen[one.name].target != one.target:
             other = seen[one.name]
             both = f"{other.package} and {one.package} both bring {group} {one.name!r}"
-            told = f"{both}: write {other.target!r} or {one.target!r}"
-            lines.append(visible(told))
+            sentence = f"{both}: write {other.target!r} or {one.target!r}"
+            lines.append(visible(sentence))
         seen.setdefault(one.name, one)
     return lines

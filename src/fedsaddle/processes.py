@@ -7,13 +7,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import active_children, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 
 def exit_with_parent() -> None:
@@ -58,7 +57,7 @@ def children_killed() -> Iterator[None]:
 def loading() -> Iterator[None]:
     """While torch is imported, look for no garbage; what was made by then is never looked through again.
 
-    Imports make many objects and hardly any cycles, but every so many new objects Python looks through all of them.
+    Imports make many objects and hardly any cycles, but Python looks through all of them again and again.
     Where torch is there already, nothing is changed: what is garbage by then must not be kept.
 
     Ctrl-C ends the process at once meanwhile: nothing is written yet, and an exception in the middle of an import gets
@@ -89,13 +88,13 @@ def cores() -> int:
     return max(1, len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
 
 
-UNKNOWN = 64 << 30  # bytes to assume where the system does not tell
+UNKNOWN = 64 << 30  # bytes to assume if the system does not report them
 
 
 def available_memory() -> int:
-    """Bytes that a program may still use: what is free or can be freed, as far as the system tells."""
-    found = [_meminfo(), _control_group()]
-    known = [size for size in found if size is not None]
+    """Bytes that a program may still use: what is free or can be freed, as far as the system reports it."""
+    sizes = [_meminfo(), _control_group()]
+    known = [size for size in sizes if size is not None]
     if known:
         return min(known)
     try:
@@ -105,7 +104,7 @@ def available_memory() -> int:
 
 
 def _meminfo() -> int | None:
-    """What Linux says is available."""
+    """What Linux reports as available."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -124,6 +123,7 @@ def _control_group() -> int | None:
         return None
 
 
+Handler = Callable[[int, FrameType | None], object] | int | None  # as `signal.signal` gives it back
 TERMINATING = {"SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
 
 
@@ -135,7 +135,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.requested = False
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Handler] = {}
         self._terminals: list[int] = []
 
     def __enter__(self) -> Interruption:

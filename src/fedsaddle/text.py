@@ -13,10 +13,10 @@ def visible(text: object) -> str:
         >>> print(visible("Hospital\x1b[2J\nsite"))
         Hospital\x1b[2J\nsite
     """
-    said = str(text)
-    if said.isprintable():
-        return said
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in said)
+    plain = str(text)
+    if plain.isprintable():
+        return plain
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in plain)
 
 
 def shortened(text: str, most: int) -> str:

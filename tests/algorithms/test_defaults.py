@@ -37,11 +37,11 @@ def test_pairwise_algorithms_begin_well(name: str, data: str, split: dict[str, A
     assert result.summary["pooled"]["auroc"] > 0.85
 
 
-def test_a_step_of_a_tenth_is_too_large_for_fedx1_on_the_digits_unless_gradients_are_shortened() -> None:
-    """What `clip` is for; without it, as in the box, the complaint says what to do."""
+def test_a_step_of_a_tenth_is_too_large_for_fedx1_on_the_digits_without_the_guard() -> None:
+    """What `guard` is for; without it, as in the box, the complaint says what to do."""
     rows = fs.load("digits", split="imbalanced", clients=4)
     model = linear(rows)
     with pytest.raises(Diverged, match="not finite; try a smaller step"):
-        fs.run(fs.FedX1(problem=fs.risks.auc(model), primal_step=0.1, clip=float("inf")), rows, 10)
-    shortened = fs.run(fs.FedX1(problem=fs.risks.auc(model), primal_step=0.1), rows, 10, evaluate_every=10)
-    assert np.isfinite(shortened.summary["test"]["loss"]["global"])
+        fs.run(fs.FedX1(problem=fs.risks.auc(model), primal_step=0.1, guard=float("inf")), rows, 10)
+    guarded = fs.run(fs.FedX1(problem=fs.risks.auc(model), primal_step=0.1), rows, 10, evaluate_every=10)
+    assert np.isfinite(guarded.summary["test"]["loss"]["global"])

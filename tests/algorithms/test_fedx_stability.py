@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from fedsaddle.algorithms.fedx.fedx2 import Start
 from fedsaddle.problems.pair_losses import WeightedScores
 from small import classes, play, rows_of, seeded, serial, vectorised
 
-NONE = {"pair_cap": math.inf, "clip": math.inf}  # the box
+NONE = {"pair_cap": math.inf, "guard": math.inf}  # the box
 
 
 def scores(values, label, weights=None):
@@ -108,21 +109,55 @@ def test_the_defaults_stay_finite(risk):
     assert longest(risk) < 3
 
 
+def guarded_run(make, step, guard):
+    how = {"local_steps": 8, "batch_size": 4, "primal_step": step, "guard": guard}
+    algorithm = make(problem=fs.risks.auc(seeded(lambda: nn.Linear(4, 1))), **how)
+    return play(algorithm, vectorised(federation(), seed=5), 12, seed=5)
+
+
 @pytest.mark.parametrize("make", [fs.FedX1, fs.FedX2])
-@pytest.mark.parametrize("engine", ["serial", "vectorised"])
-def test_a_step_is_shortened_and_not_turned(make, engine):
-    """One step of one client: along the box's, and as long as the clip allows."""
-    rows = federation()
-    one, problem = rows_of([rows.x], [rows.y]), fs.risks.auc(seeded(lambda: nn.Linear(4, 1)))
-    options = {"averaging": 1.0} if make is fs.FedX2 else {}
+def test_the_guard_is_the_box_where_nothing_explodes(make):
+    box, guarded = guarded_run(make, 0.03, math.inf)[-1], guarded_run(make, 0.03, 2.0)[-1]
+    torch.testing.assert_close(guarded.w, box.w, rtol=0, atol=1e-12)
+    assert guarded.pace == 1
 
-    def step(clip):
-        algorithm = make(problem=problem, local_steps=1, batch_size=4, primal_step=0.5, clip=clip, **options)
-        clients = serial(one) if engine == "serial" else vectorised(one)
-        states = play(algorithm, clients, 1)
-        return states[1].w - states[0].w
 
-    box, short = step(math.inf), step(0.01)
-    assert float(box.norm()) > 0.05
-    torch.testing.assert_close(short, box * float(0.005 / box.norm()), rtol=0, atol=1e-12)
-    torch.testing.assert_close(step(1e6), box, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("make", [fs.FedX1, fs.FedX2])
+def test_the_guard_bounds_each_round_where_gradients_explode(make):
+    """A round moves the model by at most K steps of κ ρ; without the guard the same run is lost."""
+    assert not float(guarded_run(make, 3.0, math.inf)[-1].w.norm()) < 1e6
+    states = guarded_run(make, 3.0, 2.0)
+    moves = [float((b.w - a.w).norm()) for a, b in itertools.pairwise(states)]
+    assert max(moves) <= 3.0 * 8 * 2.0 * states[-1].reference
+    assert states[-1].pace < 0.5
+
+
+def test_all_clients_shorten_their_steps_alike():
+    """What they are sent: the step times the pace, and nothing of their own."""
+    sent = []
+
+    class Spy(fs.FedX1):
+        def local_sgd(self, own, start, site):
+            sent.append((start.step, start.reference))
+            return super().local_sgd(own, start, site)
+
+    algorithm = Spy(problem=fs.risks.auc(seeded(lambda: nn.Linear(4, 1))), local_steps=8, batch_size=4, primal_step=3.0)
+    states = play(algorithm, serial(federation(), seed=5), 4, seed=5)
+    rounds = [sent[i : i + 7] for i in range(0, 28, 7)]
+    assert [set(each) for each in rounds] == [{(3.0 * s.pace, s.reference)} for s in states[:-1]]
+    assert [s.pace for s in states[:4]] == [1, 0.5, 0.25, 0.125]
+
+
+def test_a_reply_without_gradients_leaves_the_pace():
+    """Sites with one label only, whose gradients are zero."""
+    rows = rows_of([torch.zeros(3, 4, dtype=torch.float64)] * 2, [torch.tensor([1, 1, 1]), torch.tensor([0, 0, 0])])
+    algorithm = fs.FedX1(problem=fs.risks.auc(nn.Linear(4, 1, bias=False).double()), local_steps=2, batch_size=2)
+    state = play(algorithm, serial(rows), 2)[-1]
+    assert (state.pace, state.reference) == (1.0, 0.0)
+    assert torch.equal(state.w, algorithm.problem.initial())
+
+
+@pytest.mark.parametrize("guard", [1.0, 0.3, -1, "3"])
+def test_a_guard_must_be_above_one(guard):
+    with pytest.raises(fs.errors.BadInput, match="guard = "):
+        fs.FedX1(problem=fs.risks.auc(nn.Linear(4, 1)), guard=guard)

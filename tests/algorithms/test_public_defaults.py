@@ -97,7 +97,7 @@ DEFAULTS = {
     "FedX1": {
         "batch_size": 32,
         "buffer_rounds": 1,
-        "clip": 0.3,
+        "guard": 2.0,
         "local_steps": 32,
         "primal_step": 0.03,
         "sharing": "all",
@@ -106,12 +106,11 @@ DEFAULTS = {
         "averaging": 0.1,
         "batch_size": 32,
         "buffer_rounds": 1,
-        "clip": 0.3,
+        "guard": 2.0,
         "local_steps": 32,
         "normalised_weights": False,
         "primal_step": 0.03,
         "sharing": "all",
-        "tracking": 0.9,
     },
     "FessGda": {
         "batch_size": 32,

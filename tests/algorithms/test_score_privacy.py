@@ -104,7 +104,10 @@ def test_a_row_is_shared_once_a_round_and_its_client_counts_as_before():
 def test_the_heap_has_no_names_and_scores_show_in_the_ledger():
     rows = classes((6, 5, 9), classes=2)
     problem = risks.partial_auc(seeded(lambda: nn.Linear(4, 1)))
-    result = fs.run(fs.FedX2(problem=problem, local_steps=2, batch_size=4, privacy=ScorePrivacy(1.0, 5.0)), rows, 3)
+    algorithm = fs.FedX2(
+        problem=problem, local_steps=2, batch_size=4, primal_step=0.003, privacy=ScorePrivacy(1.0, 5.0)
+    )
+    result = fs.run(algorithm, rows, 3)
     fields = result.summary["ledger"]["fields"]
     assert {k for k, how in fields.items() if how == "pooled"} == {
         "First.scores1", "First.scores2", "Local.scores1", "Local.scores2"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,11 @@ from cli_command import IRIS, fedsaddle
 from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.project import read_project
 from fedsaddle.errors import install
+from fedsaddle.studies.candidates import Facts, candidates
+from fedsaddle.studies.study_plan import read_plan
+from fedsaddle.studies.table_config import TableConfig
+
+PATIENTS = Path(__file__).parents[1] / "data" / "patients.csv"
 
 without = pytest.mark.skipif(importlib.util.find_spec("nvflare") is not None, reason="NVFlare is installed")
 
@@ -54,8 +60,44 @@ def test_names_of_columns_are_escaped_in_the_config(tmp_path):
     options = ("--sample", tmp_path / "t.csv", "--label", names["label"], "--site-column", names["site"])
     done = fedsaddle("deploy", "init", tmp_path / "trial", *options)
     assert done.code == 0, done.err
-    found = read_config(tmp_path / "trial" / "fedsaddle.toml").data.options()
+    found = read_plan(tmp_path / "trial" / "study.toml").data.options()
     assert (found["target"], found["client"], found["features"]) == (names["label"], names["site"], [names["number"]])
+
+
+def test_a_sample_gives_the_study_of_the_command(tmp_path):
+    """The candidates that `fedsaddle run TABLE` tries on these rows, sites named as in the table."""
+    options = ("--sample", PATIENTS, "--label", "died", "--site-column", "hospital", "--patient", "patient")
+    done = fedsaddle("deploy", "init", tmp_path / "trial", *options, "--data", "rows/{site}.csv")
+    assert done.code == 0, done.err
+    plan, project = read_plan(tmp_path / "trial" / "study.toml"), read_project(tmp_path / "trial")
+    assert project.deployment.config == "study.toml"
+    assert project.names[:2] == ("h01", "h02")
+    assert project.sites["h01"].data == "rows/h01.csv"
+    table = TableConfig(PATIENTS, "hospital", "died", patient="patient", drop=("admitted",))
+    listed = candidates(Facts.of(table.federated(table.dataset())), "auroc")
+    assert plan.candidates == tuple(replace(c, evaluations=0) for c in listed if c.problem["name"] != "pairwise")
+    assert (plan.data.options()["positive"], plan.data.minimum_cell) == ("yes", 5)
+    assert plan.privacy.secure_aggregation
+    text = (tmp_path / "trial" / "study.toml").read_text()
+    assert "Not tried, because sites would send scores of single rows" in text
+    without = fedsaddle("deploy", "init", tmp_path / "other", *options[:4], "--sites", 2)
+    assert without.code == 0, without.err
+    assert read_project(tmp_path / "other").names == ("site-1", "site-2")
+    assert not read_plan(tmp_path / "other" / "study.toml").privacy.secure_aggregation
+
+
+def test_a_study_takes_no_options_of_a_run(tmp_path):
+    options = ("--sample", PATIENTS, "--label", "died", "--site-column", "hospital")
+    assert fedsaddle("deploy", "init", tmp_path, *options).code == 0
+    for extra, key in (
+        (("--set", "run.rounds=3"), "--set"),
+        (("--engine", "ray"), "--engine"),
+        (("--for", "auroc"), "--for"),
+    ):
+        done = fedsaddle("run", tmp_path / "study.toml", *extra)
+        assert done.code == 2
+        assert key in done.err
+        assert len(done.err.strip().splitlines()) == 1
 
 
 def spoilt(tmp_path: Path, old: str, new: str) -> Path:

@@ -14,7 +14,7 @@ from fedsaddle.commands import documents
 from fedsaddle.commands.documents import RunDocument
 from fedsaddle.commands.info import adapter, all_documents, json_schema, texts
 from fedsaddle.commands.output import json_text, json_wanted
-from fedsaddle.own_code import Brought
+from fedsaddle.own_code import Plugin
 from fedsaddle_papers.commands.reproduce import FiguresDocument
 
 
@@ -93,7 +93,7 @@ def test_commands_of_a_package_that_is_not_installed(monkeypatch):
 
 
 def test_commands_of_a_damaged_package(monkeypatch):
-    broken = (Brought("reproduce", "fedsaddle_papers.no_such:reproduce", "fedsaddle-papers 0.2.0"),)
+    broken = (Plugin("reproduce", "fedsaddle_papers.no_such:reproduce", "fedsaddle-papers 0.2.0"),)
     monkeypatch.setattr("fedsaddle.own_code._read", lambda path: {"commands": broken})
     assert "fedsaddle-papers 0.2.0 is damaged" in fedsaddle("reproduce").err
 

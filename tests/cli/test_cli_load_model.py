@@ -37,10 +37,13 @@ SCORES = (
 )
 
 
+TREES = ('model={name="forest",trees=4,depth=2}', 'algorithm={name="BoostedTrees",parallel=4}')
+
+
 @pytest.mark.parametrize(
     ("changes", "needs_us"),
-    [((), False), (("run.dtype=float64",), False), (('model={name="cnn"}',), True)],
-    ids=["mlp", "float64", "cnn"],
+    [((), False), (("run.dtype=float64",), False), (('model={name="cnn"}',), True), (TREES, False)],
+    ids=["mlp", "float64", "cnn", "trees"],
 )
 def test_the_written_lines_give_the_trained_model(changes, needs_us, tmp_path):
     config = tmp_path / "c.toml"

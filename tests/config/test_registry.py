@@ -53,6 +53,7 @@ from fedsaddle.problems.auc import CompositionalAuc, MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.games import NonconvexPl, QuadraticGame
 from fedsaddle.problems.models import networks
+from fedsaddle.problems.models.forest import Forest
 from fedsaddle.problems.pairwise import PairwiseRisk
 from fedsaddle.problems.protocols import DataFacts, MinimaxProblem, MinimisationProblem, PairwiseProblem
 from fedsaddle.problems.robust import RobustTraining
@@ -142,6 +143,7 @@ TARGETS = {
     "MODELS": {
         "logistic": networks.logistic_regression,
         "mlp": networks.mlp,
+        "forest": Forest,
         "gru": networks.CharacterGru,
         "cnn": networks.McMahanCnn,
         "cnn-3": networks.TutorialCnn,
@@ -216,6 +218,7 @@ TARGETS = {
 SHAPES = {
     "logistic": networks.linear,
     "mlp": networks.layers,
+    "forest": networks.layers,
     "gru": networks.text,
     "cnn": networks.square_picture,
     "cnn-3": networks.square_picture,

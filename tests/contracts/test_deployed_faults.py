@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from remembering import Model, Remembering
 
 from deployment import RUN, deployed, sites
-from fedsaddle.algorithms.drfa import Drfa
+from fedsaddle.algorithms.drfa import Drfa, LocalLoss
 from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.audit import AuditLog, read_audit
 from fedsaddle.deployment.courier import Arrival, InProcess
@@ -452,9 +452,14 @@ def test_a_failure_names_no_data(caplog):
     ask = Ask(
         run=RUN, fingerprint=site.fingerprint, nonce="n", round=0, exchange=0, task="local_sgd", starts={}, keep={}
     )
-    answer = Answer.read(unpack(site.answer(pack(Message(ask.to_dict(), None))), KINDS).about)
-    assert answer.failure == Failure(kind="failed", detail="AttributeError"), "its text stays in the site's own log"
-    assert "'NoneType' object has no attribute" in caplog.text
+
+    def failure(sent):
+        return Answer.read(unpack(site.answer(pack(Message(ask.to_dict(), sent))), KINDS).about).failure
+
+    other = LocalLoss(torch.zeros(1))  # of another task
+    assert failure(other) == Failure(kind="failed", detail="AttributeError"), "its text stays in the site's own log"
+    assert "'LocalLoss' object has no attribute" in caplog.text
+    assert failure(None) == Failure(kind="failed", detail="a message without a record")
 
 
 def test_versions_that_no_checkpoint_needs_are_dropped(tmp_path):

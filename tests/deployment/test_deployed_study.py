@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedsaddle.data.table import Encoded
 from fedsaddle.deployment.courier import InProcess, Patience
 from fedsaddle.deployment.deployed_study import DeployedStudy
 from fedsaddle.deployment.messages import Answer, Ask, Request
+from fedsaddle.deployment.secure_site import read_identity, write_site_keys
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.site_rows import SiteSettings
 from fedsaddle.deployment.study_questions import ScoredModel, StudyQuestions
@@ -73,6 +75,13 @@ def sites_of(plan: StudyPlan, folder: Path, policy: SitePolicy = OPEN, rows: int
         i: StudySite(plan, SiteSettings(name, files[name], folder / f"disk-{i}"), policy)
         for i, name in enumerate(SITES)
     }
+
+
+def with_keys(made: dict[int, StudySite], folder: Path) -> dict[int, StudySite]:
+    """The sites with signing keys, as their kits have them."""
+    kits = {name: folder / "kits" / name for name in SITES}
+    write_site_keys(kits, SITES)
+    return {i: replace(s, identity=read_identity(kits[s.settings.name], s.settings.name)) for i, s in made.items()}
 
 
 def study(plan: StudyPlan, made: dict[int, StudySite], out: Path, **patience: float):
@@ -219,3 +228,23 @@ def test_a_policy_that_refuses_a_candidate_costs_that_candidate_only(tmp_path):
     assert len(said) == 1
     assert "south refused: this site's policy says algorithms" in said.pop()
     assert len(result.notes) == 2  # one for each step
+
+
+def test_counts_are_summed_behind_masks(tmp_path):
+    """Small cells leave no site; only the sum over all is merged to five."""
+    plan = small_plan(cell=5, secure=True)
+    policy = SitePolicy(minimum_rows=10)
+    plain = replace(small_plan(), candidates=plan.candidates)
+    result = study(plan, with_keys(sites_of(plan, tmp_path, policy), tmp_path), tmp_path / "out")
+    exact = study(plain, sites_of(plain, tmp_path / "exact", OPEN), tmp_path / "exact" / "out")
+    assert result.choice.name == exact.choice.name
+    for name in ("choice", "FedAvg"):
+        ours, theirs = (one.summary.to_dict()["pooled"][name]["auroc"] for one in (result, exact))
+        assert ours["value"] == pytest.approx(theirs["value"], abs=0.003)
+        assert ours["interval"] == pytest.approx(theirs["interval"], abs=0.005)
+    without = replace(plan, privacy=PrivacySection())
+    with pytest.raises(TooFewAnswered, match=r"minimum_cell = 5; score counts of a study leave in sums"):
+        study(without, sites_of(without, tmp_path / "without", policy), tmp_path / "without" / "out")
+    audit = (tmp_path / "disk-0" / "audit.jsonl").read_text().splitlines()
+    seen = {json.loads(line)["visibility"] for line in audit if json.loads(line)["request"] == "count_scores"}
+    assert seen == {"sum only"}

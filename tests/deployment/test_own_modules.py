@@ -19,7 +19,7 @@ from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.site_policy import SitePolicy, named_code
 from fedsaddle.errors import BadInput, FedSaddleError, Refused
 from fedsaddle.federation.wire import Message, pack, unpack
-from fedsaddle.own_code import Brought, digest_of, only_modules
+from fedsaddle.own_code import Plugin, digest_of, only_modules
 
 ALGORITHM = '''
 import sys
@@ -170,8 +170,8 @@ def test_nothing_in_a_message_names_code(package, tmp_path, config_of_run):
 
 
 def test_names_of_entry_points_are_gated_too(package, tmp_path, monkeypatch):
-    point = Brought("Mine", "site_pkg.mine:Mine", "site-pkg 1.0")
-    for place in ("fedsaddle.own_code.brought", "fedsaddle.config.registry.brought"):
+    point = Plugin("Mine", "site_pkg.mine:Mine", "site-pkg 1.0")
+    for place in ("fedsaddle.own_code.plugins_of", "fedsaddle.config.registry.plugins_of"):
         monkeypatch.setattr(place, lambda group: (point,) if group == "algorithms" else ())
     given = config({"name": "Mine"})
     assert [code.module for code in named_code(given)] == ["site_pkg.mine"]

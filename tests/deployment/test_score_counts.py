@@ -11,11 +11,14 @@ from in_process import config, deployed, simulated, sites
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedsaddle.config.build import build
-from fedsaddle.deployment.evaluation import BINS, RemoteEvaluator, check_measurements, kept_scores, pooled_figures
+from fedsaddle.deployment.evaluation import PLAIN_CUTS, PartAnswers, RemoteEvaluator, check_measurements
+from fedsaddle.deployment.score_summary import SiteScores
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.errors import BadInput, BadMessage
 from fedsaddle.metrics.histograms import MergedHistogram, ScoreHistogram, sigmoid_edges
+from fedsaddle.metrics.own_figures import OwnFigures
 from fedsaddle.metrics.ranking import rank
+from fedsaddle.metrics.score_sums import BINS
 from fedsaddle.metrics.selection import STATISTICS, Target
 from fedsaddle.report.front import _ranked
 from fedsaddle.report.page.parts import PageTable
@@ -60,10 +63,13 @@ def test_sites_have_figures_but_no_histogram(finished):
     for own in found.clients:
         entry = kept[own.name]
         assert (entry["positives"], entry["negatives"]) == (own.positives, own.negatives)
-        low, high = entry["auroc_bounds"]
-        assert low - 1e-12 <= own.auroc.value <= high + 1e-12
-        assert entry["auroc"]["interval"] == pytest.approx([own.auroc.low, own.auroc.high], abs=0.02)
-        assert all(not isinstance(v, list) or len(v) <= 2 for v in entry.values())
+        assert entry["auroc"] == own.auroc.to_dict(), "each site computes its own, exactly"
+        assert entry.keys() <= {"positives", "negatives", "auroc", "alarms"}
+        rows = slice(*test.offsets[(at := int(own.name[-1]) - 1) : at + 2])
+        for line in entry["alarms"]:
+            called = 1 / (1 + np.exp(-scores[rows])) >= line["score"]
+            y = test.y.numpy()[rows]
+            assert (line["true"], line["false"]) == ((called & (y == 1)).sum(), (called & (y == 0)).sum())
 
 
 def test_the_threshold_is_an_edge_with_the_best_f1_on_validation_rows(finished):
@@ -79,8 +85,8 @@ def test_the_report_shows_bounds_and_says_what_they_are(finished):
     html = write_report(out).read_text()
     sections = {section.key: section for section in page_of(read_run(out)).sections}
     assert {"score-counts", "clients", "data", "left-sites"} <= set(sections)
-    assert "come from counts that may leave the sites" in html
-    assert "not confidence intervals" in html
+    assert "come from counts" in html
+    assert "no confidence intervals" in html
     assert "The rows stayed at the sites" in html
     assert "Raise an alarm" in html
 
@@ -89,22 +95,22 @@ def test_a_site_of_one_class_has_counts_and_no_area():
     edges = sigmoid_edges(10)
     one = MergedHistogram.of(ScoreHistogram.of([0.1, 0.5], [1, 1], edges), 1)
     two = MergedHistogram.of(ScoreHistogram.of(np.linspace(-3, 3, 20), [0, 1] * 10, edges), 1)
-    kept = kept_scores("validation", {"a": one, "b": two})["scores"]
+    kept = SiteScores("validation", {}, {"a": one, "b": two}).to_dict()["scores"]
     assert kept["sites"]["a"] == {"positives": 2, "negatives": 0}
-    assert kept["sites"]["b"]["auroc"]["interval"][0] < kept["sites"]["b"]["auroc"]["value"]
-    alone = kept_scores("test", {"a": one})["scores"]
+    assert kept["sites"]["b"] == {"positives": 10, "negatives": 10, "auroc_bounds": list(two.auroc_bounds())}
+    alone = SiteScores("test", {}, {"a": one}).to_dict()["scores"]
     assert alone["pooled"].keys() == {"average_precision_bounds"}
     assert sum(alone["positives"]) == 2
 
 
 def test_figures_of_all_sites_come_with_intervals():
     """Rows of one bin count as ties, so a figure from single bins is that of the bins' numbers."""
-    chance, edges = np.random.default_rng(0), sigmoid_edges(20)
+    chance, edges = np.random.default_rng(0), sigmoid_edges(1000)
     y = np.repeat([1, 0], 60)
     scores = chance.normal(size=120) + y
     parts = [slice(0, 120, 2), slice(1, 120, 2)]
     own = [MergedHistogram.of(ScoreHistogram.of(scores[at], y[at], edges), 1) for at in parts]
-    found = kept_scores("test", {"a": own[0], "b": own[1]})["scores"]["pooled"]
+    found = SiteScores("test", {}, {"a": own[0], "b": own[1]}).to_dict()["scores"]["pooled"]
     bins = np.searchsorted(edges, scores, side="right")
     exact = {"auroc": roc_auc_score(y, bins), "average_precision": average_precision_score(y, bins)}
     for name, value in exact.items():
@@ -143,17 +149,18 @@ def test_counts_that_do_not_fit_are_refused(changes, reason):
 
 
 def merged_sites(chance: np.random.Generator, positives: int, least: int = 5):
-    """Four sites with 8 % positives and a true AUROC of .80: their exact rows, and the counts that they share."""
-    drawn, counted = {}, {}
+    """Four sites with 8 % positives and a true AUROC of .80: their exact rows, and what they say of them."""
+    drawn, counted, own = {}, {}, {}
     for i in range(4):
         up = int(chance.poisson(positives))
         y = np.repeat([1, 0], [up, round(up / 0.08) - up])
         scores = chance.normal(size=len(y)) + 1.19 * y - 3.0
         drawn[f"site-{i + 1}"] = (scores, y)
-        counts = MergedHistogram.of(ScoreHistogram.of(scores, y, sigmoid_edges(1000)), least)
+        own[f"site-{i + 1}"] = OwnFigures.of(scores, y, least, PLAIN_CUTS)
+        counts = MergedHistogram.with_cuts(ScoreHistogram.of(scores, y, sigmoid_edges(1000)), least, PLAIN_CUTS)
         if counts is not None:
             counted[f"site-{i + 1}"] = counts
-    return drawn, counted
+    return drawn, counted, own
 
 
 def printed(text: str) -> list[tuple[float, float]]:
@@ -166,12 +173,13 @@ def printed(text: str) -> list[tuple[float, float]]:
 def test_printed_bounds_hold_the_exact_figures(positives, tmp_path):
     chance, seen = np.random.default_rng(positives), 0
     for _ in range(4 if positives > 100 else 10):
-        drawn, counted = merged_sites(chance, positives)
+        drawn, counted, own = merged_sites(chance, positives)
         without = [name for name in drawn if name not in counted]
         if not counted:
             continue
         scores, y = (np.concatenate([drawn[name][k] for name in counted]) for k in (0, 1))
-        summary = {"pooled": pooled_figures(list(counted.values())), **kept_scores("test", counted, without)}
+        stated = SiteScores("test", own, counted, None, without, PLAIN_CUTS, 5)
+        summary = {"pooled": stated.pooled(), **stated.to_dict()}
         summary |= {"sites": {}, "ledger": {"exchanges": 1, "bytes_down": 1, "bytes_up": 1, "samples": 1}}
         summary |= {"algorithm": "FedAvg", "rounds": 1, "stopped": "finished", "seconds": 1.0}
         summary["test"] = {"loss": dict.fromkeys(STATISTICS, 0.5)}
@@ -185,27 +193,24 @@ def test_printed_bounds_hold_the_exact_figures(positives, tmp_path):
         table = one_run(run_summary(**summary))
         said = "\n".join(str(cell) for column in table.columns for cell in column.cells)
         assert printed(said)[0] == printed(words.words)[0]
-        tables = {block.heads[0]: block for block in blocks}
-        assert all(isinstance(block, PageTable) for block in blocks), "no curve, no slider, no calibration"
+        tables = {t.heads[0]: t for b in blocks if (t := b if isinstance(b, PageTable) else b.table)}
+        assert [b.title for b in blocks if not isinstance(b, PageTable)] in ([], ["AUROC of each site"]), "no curve"
         for at, *both in tables["score, 0 to 1"].rows if "score, 0 to 1" in tables else ():
             called = 1 / (1 + np.exp(-scores)) >= float(at)
             exact = 100 * called[y == 1].mean(), 100 * (~called[y == 0]).mean()
             for value, [(low, high)] in zip(exact, map(printed, both), strict=True):
                 assert low - 1e-9 <= value <= high + 1e-9
                 seen += 1
-        for name, up, _, area in tables["site"].rows:
-            if name in without:
-                assert (up, area) == ("–", "no counts: too few rows of a class, or no answer")
-                assert name in about.words
-                assert name in _ranked(run)
-                assert name in said
-            else:
-                own, labels = drawn[name]
-                [(low, high)] = printed(area)
-                assert low <= roc_auc_score(labels, own) <= high
-        assert [row[0] for row in tables["site"].rows] == [*counted, *without], "sites cannot be ranked"
-        assert "interval" not in json.dumps(summary)
-        assert not any(key in summary["pooled"] for key in ("auroc", "worst_site_auroc", "std_site_auroc"))
+        for name in without:
+            assert name in about.words
+            assert name in _ranked(run)
+            assert name in said
+        told = json.loads(json.dumps(summary))["scores"]
+        for name, entry in told["sites"].items():
+            exact_own = rank(*drawn[name], [0, len(drawn[name][1])], ["own"]).clients[0].auroc
+            assert entry.get("auroc") == (None if name in without or exact_own is None else exact_own.to_dict())
+        assert "interval" not in json.dumps(told["pooled"])
+        assert not any(key in summary["pooled"] for key in ("auroc", "auroc_error"))
     assert seen or positives < 300
 
 
@@ -214,7 +219,8 @@ def test_sites_are_named_where_none_shares_counts(tmp_path):
     strict = SitePolicy(minimum_cell=14, minimum_rows=1, minimum_sites=1)
     found = deployed(given, sites(given, tmp_path, strict), tmp_path / "out").summary
     names = ["site-1", "site-2", "site-3", "site-4"]
-    assert found["scores"] == {"part": "test", "without_counts": names}
+    assert found["scores"]["without_counts"] == names
+    assert "pooled" not in found["scores"]
     assert "pooled" not in found
     assert "None of the sites (site-1, site-2, site-3, site-4) shares score counts" in _ranked(
         read_run(tmp_path / "out")
@@ -222,13 +228,13 @@ def test_sites_are_named_where_none_shares_counts(tmp_path):
 
 
 def test_wide_groups_give_no_probabilities_and_no_threshold():
-    _, counted = merged_sites(np.random.default_rng(0), 20)
+    _, counted, _ = merged_sites(np.random.default_rng(0), 20)
     replies = {}
     for i, own in enumerate(counted.values()):
         told = own.placed(own.first, own.first)
         both = [told.positives.tolist(), told.negatives.tolist()]
         replies[i] = {"rows": sum(own.sides), "scores": both, "groups": own.ends.tolist()}
-    evaluator = RemoteEvaluator(None, None, np.zeros(4), np.zeros(4), _replies={"validation": replies})
+    evaluator = RemoteEvaluator(None, None, np.zeros(4), np.zeros(4), _answers={"validation": PartAnswers(replies, [])})
     assert evaluator.probabilities() == {}
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedsaddle.data.store import Stacked
-from fedsaddle.deployment.evaluation import measure_site
 from fedsaddle.deployment.site import AgreedRun
+from fedsaddle.deployment.site_measures import measure_site
 from fedsaddle.problems import risks
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.models.networks import mlp
@@ -31,8 +31,8 @@ def test_a_site_measures_on_its_device(name):
     start = problem.initial()
     w, dual = start if isinstance(start, tuple) else (start, None)
     run = AgreedRun(SimpleNamespace(device=PRETEND), {"test": own}, None, None)
-    here = measure_site(problem, w, dual, own, 5)
-    assert measure_site(problem, w, dual, run.part("test"), 5) == here
+    here = measure_site(problem, w, dual, own, 5).reply
+    assert measure_site(problem, w, dual, run.part("test"), 5).reply == here
     assert here["rows"] > 0
     TRANSFERS.reset()
     assert run.part("test").x.device == PRETEND

@@ -15,7 +15,11 @@ import fedsaddle as fs
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGES = tuple(
-    f"fedsaddle.{name}." for name in ("algorithms", "engines", "federation", "numerics", "problems", "robust")
+    f"fedsaddle.{name}."
+    for name in (
+        *("algorithms", "config", "engines", "estimators", "federation", "numerics", "problems", "robust", "runs"),
+        *("studies", "tracking"),
+    )
 )
 pytest.importorskip("griffe", reason="comes with mkdocstrings, of the extra dev")
 

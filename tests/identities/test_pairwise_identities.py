@@ -82,7 +82,7 @@ DRAWS = {"local_steps": 1, "batch_size": B1, "second_batch_size": B2, "primal_st
 def test_fedx1_takes_a_step_along_the_gradient_of_all_pairs(engine, loss):
     """Pairs of all clients count alike, however uneven the clients are."""
     rows, problem = federation(), risks.auc(linear(), loss)
-    after = first_round(FedX1(problem=problem, clip=math.inf, **DRAWS), engine(rows, draw=Even))
+    after = first_round(FedX1(problem=problem, guard=math.inf, **DRAWS), engine(rows, draw=Even))
     w = problem.initial()
     torch.testing.assert_close(after.w, w - STEP * problem.gradient(w[None], whole(rows))[0], rtol=0, atol=1e-12)
 
@@ -99,7 +99,7 @@ EXACT = {
 @pytest.mark.parametrize("kind", EXACT)
 def test_fedx2_with_exact_u_takes_a_step_along_the_gradient_of_the_risk(engine, kind, normalised):
     rows, problem = federation(), EXACT[kind]()
-    limits = {"pair_cap": math.inf, "clip": math.inf, "normalised_weights": normalised}
+    limits = {"pair_cap": math.inf, "guard": math.inf, "normalised_weights": normalised}
     algorithm = FedX2(problem=problem, averaging=1.0, **limits, **DRAWS)
     after = first_round(algorithm, engine(rows, draw=Even))
     w = problem.initial()
@@ -122,7 +122,7 @@ def test_one_client_with_a_full_buffer_is_the_centralised_method(kind):
     draws = DRAWS | {"batch_size": ups, "second_batch_size": downs}
     make = FedX1 if kind == "linear" else FedX2
     options = {} if kind == "linear" else {"averaging": 0.3, "tracking": 0.6}
-    caps = {"clip": math.inf} if kind == "linear" else {"pair_cap": math.inf, "clip": math.inf}
+    caps = {"guard": math.inf} if kind == "linear" else {"pair_cap": math.inf, "guard": math.inf}
     ours = first_round(make(problem=problem, **draws, **options, **caps), SerialEngine(one, draw=Full))
     reference = LocalPair(problem=problem, centralised=True, **draws, **options)
     theirs = first_round(reference, SerialEngine(one, draw=Full))

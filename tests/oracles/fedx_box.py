@@ -90,8 +90,43 @@ def turn(world, r, exchange, i, side, heap, k, B):
     return [heap[order[p % len(order)]] for p in range(k * B, (k + 1) * B)]
 
 
-def fedx1(world, w, R, m, K, B, eta, tau, sharing):
-    N, out = world.N, []
+class Guard:
+    """What the server makes of the norms of a round's gradients: the next pace s, and the share t of the change."""
+
+    def __init__(self, kappa):
+        self.kappa, self.s, self.rho, self.acted = kappa, 1.0, None, 0
+        self.lists = []
+
+    def client(self):
+        self.lists.append([])
+        return self.lists[-1]
+
+    def stops(self, lengths, K, m):
+        """Whether the client's own gradients are enough for the round's to be too long."""
+        if self.kappa == np.inf or self.rho is None:
+            return False
+        return np.sum(np.square(lengths)) > K * (m * self.kappa * self.rho) ** 2
+
+    def share(self):
+        most = (
+            1e6 if self.rho is None else len(self.lists) * self.kappa * self.rho
+        )  # a client reports at most twice that
+        if self.rho is None:
+            self.rho = np.mean([each[0] for each in self.lists])
+        rho_r = np.mean([min(2 * most, np.sqrt(np.mean(np.square(each)))) for each in self.lists])
+        self.lists = []
+        if self.kappa == np.inf:
+            return 1.0
+        most = self.kappa * self.rho / rho_r
+        t = min(1.0, most / self.s) ** 2
+        self.acted += t < 1
+        self.s = min(1.0, max(self.s / 2, min(2 ** (1 / 8) * self.s, most)))
+        return t
+
+
+def fedx1(world, w, R, m, K, B, eta, tau, sharing, kappa=np.inf):
+    N, out, guard = world.N, [], Guard(kappa)
+    world.guard = guard
     world.K = K
     mean = [world.counts(side).sum() / N for side in (0, 1)]
     heaps = None
@@ -104,7 +139,7 @@ def fedx1(world, w, R, m, K, B, eta, tau, sharing):
         for i in P:
             n = [len(s) for s in world.sets(i)]
             omega = [n[0] / mean[0], n[1] / mean[1]]
-            wi = w.copy()
+            wi, lengths = w.copy(), guard.client()
             for k in range(K):  # line 10
                 z1 = world.sample(r, exchange, i, k, 0, B[0], 0)  # line 11
                 z2 = world.sample(r, exchange, i, k, 1, B[1], 0)
@@ -124,21 +159,27 @@ def fedx1(world, w, R, m, K, B, eta, tau, sharing):
                     among = world.counts(side).sum() / (world.counts(side) > 0).sum()
                     for z in zs[: spread(K, per_client(K, B[side], m, sharing))[k]]:
                         shared[side].append((r + 1, n[side] / among, score(wi, world.xs[i][z])))
-                wi = wi - at(eta, r) * g  # line 16
+                lengths.append(np.linalg.norm(g))
+                g = g * (not guard.stops(lengths, K, m))
+                wi = wi - guard.s * at(eta, r) * g  # line 16
             models.append(wi)
-        heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]
-        w = np.mean(models, 0)  # line 26
+        t = guard.share()
+        if t >= 0.5:
+            heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]
+        w = w + t * (np.mean(models, 0) - w)  # line 26
         out.append(w)
     return out
 
 
-def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap, normalised=False, power=None):
+def fedx2(
+    world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap, normalised=False, power=None, kappa=np.inf
+):
     """f = temperature log, l = exp(hinge / temperature), in plain numbers; a pair is at most `cap` times its u.
 
     With a power p the risk is the log of the mean over S1 of u^p, and the server tracks that mean.
     """
-    N, out, partners = world.N, [], 1024
-    world.K, world.capped = K, False
+    N, out, partners, guard = world.N, [], 1024, Guard(kappa)
+    world.K, world.capped, world.guard = K, False, guard
     mean = [world.counts(side).sum() / N for side in (0, 1)]
     u = [{} for _ in range(N)]  # line 2; u(z) begins at its first observed value
     G, heaps = np.zeros_like(w), None
@@ -167,7 +208,7 @@ def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap
         for i in P:
             n = [len(s) for s in world.sets(i)]
             omega = [n[0] / mean[0], n[1] / mean[1]]
-            wi, Gi = w.copy(), G.copy()
+            wi, Gi, lengths = w.copy(), G.copy(), guard.client()
             for k in range(K):  # line 10
                 z1 = world.sample(r, exchange, i, k, 0, B[0], 0)  # line 11
                 z2 = world.sample(r, exchange, i, k, 1, B[1], 0)
@@ -197,15 +238,19 @@ def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap
                     x = world.xs[i][z]
                     for _, weight, h, v in zeta:
                         g -= weight * omega[1] * slope(v, h, score(wi, x)) * score_gradient(x) / (B[0] * B[1])
+                lengths.append(np.linalg.norm(g / s[i]))
+                g = g * (not guard.stops(lengths, K, m))
                 Gi = (1 - beta) * Gi + beta * g / s[i]  # line 17
-                wi = wi - at(eta, r) * Gi  # line 18
+                wi = wi - guard.s * at(eta, r) * Gi  # line 18
                 if power is not None:
                     here = [omega[0] * min(u[i][z] ** power / mean_f, cap) for z in z1]
                     growths.append(np.mean(here) if here else 0.0)
             models.append(w + s[i] * (wi - w))
             estimates.append(G + s[i] * (Gi - G))
-        heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]
-        w, G = np.mean(models, 0), np.mean(estimates, 0)  # line 27
+        t = guard.share()
+        if t >= 0.5:
+            heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]
+        w, G = w + t * (np.mean(models, 0) - w), G + t * (np.mean(estimates, 0) - G)  # line 27
         if power is not None:
             mean_f *= 1 - gamma + gamma * np.mean(growths)
         out.append((w, G))

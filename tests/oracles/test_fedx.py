@@ -70,11 +70,41 @@ def test_the_world_has_clients_with_one_label_only():
 @cases
 @engines
 def test_fedx1(case, engine):
-    algorithm = FedX1(problem=auc(linear()), clip=math.inf, **options(case))
+    algorithm = FedX1(problem=auc(linear()), guard=math.inf, **options(case))
     states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
     w = algorithm.problem.initial().numpy().copy()
     box = fedx1(PairWorld(ROWS, 2, SEED), w, ROUNDS, case["m"], K, B, STEP, case["tau"], case["sharing"])
     agree([s.w for s in states], box)
+
+
+GUARDED = [(0.3, 1.01), (1.5, 1.5), (0.05, 1e3)]  # steps and κ: it acts on a long path, on an explosion, and not at all
+guarded = pytest.mark.parametrize(("step", "kappa"), GUARDED)
+
+
+@guarded
+@engines
+@pytest.mark.parametrize("case", [CASES[0], CASES[4]], ids=str)
+def test_fedx1_with_a_guard(case, engine, step, kappa):
+    """All clients shorten their steps alike, and the server takes a share of their mean change."""
+    algorithm = FedX1(problem=auc(linear()), guard=kappa, **options(case, step))
+    states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), 6, seed=SEED)[1:]
+    w, world = algorithm.problem.initial().numpy().copy(), PairWorld(ROWS, 2, SEED)
+    agree([s.w for s in states], fedx1(world, w, 6, case["m"], K, B, step, case["tau"], case["sharing"], kappa))
+    assert (world.guard.acted > 0) == (kappa < 1e3)
+    assert states[-1].pace == pytest.approx(world.guard.s, rel=1e-10)
+
+
+@pytest.mark.parametrize(("step", "kappa"), [(0.3, 1.01), (0.1, 1.2), (0.02, 1e3)])
+@engines
+def test_fedx2_with_a_guard(engine, step, kappa):
+    case, problem = CASES[0], partial_auc(linear(), temperature=2.0)
+    algorithm = FedX2(problem=problem, tracking=0.6, averaging=0.3, pair_cap=3.0, guard=kappa, **options(case, step))
+    states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), 6, seed=SEED)[1:]
+    world, start = PairWorld(ROWS, 2, SEED), problem.initial().numpy().copy()
+    box = fedx2(world, start, 6, 7, K, B, step, 1, "all", 0.6, 0.3, 2.0, 3.0, kappa=kappa)
+    agree([s.w for s in states], [w for w, _ in box])
+    agree([s.G for s in states], [G for _, G in box])
+    assert (world.guard.acted > 0) == (kappa < 1e3)
 
 
 @cases
@@ -84,7 +114,7 @@ def test_fedx1(case, engine):
     [(0.6, 0.3, 20.0, STEP, math.inf), (1.0, 1.0, 2.0, 0.02, 2.0), (0.5, 0.2, 1.0, 0.02, 3.0)],
 )
 def test_fedx2(case, engine, gamma, beta, temperature, step, cap):
-    limits = {"pair_cap": cap, "clip": math.inf}
+    limits = {"pair_cap": cap, "guard": math.inf}
     problem = partial_auc(linear(), temperature=temperature)
     algorithm = FedX2(problem=problem, tracking=gamma, averaging=beta, **limits, **options(case, step))
     states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
@@ -103,7 +133,7 @@ def test_fedx2(case, engine, gamma, beta, temperature, step, cap):
 def test_fedx2_on_the_log_of_a_mean(case, engine, gamma):
     """Two-way partial AUC: the server tracks the mean over S1, which every factor is divided by."""
     problem = two_way_partial_auc(linear(), temperature=20.0, positive_temperature=8.0)
-    given = {"tracking": gamma, "averaging": 0.3, "pair_cap": math.inf, "clip": math.inf}
+    given = {"tracking": gamma, "averaging": 0.3, "pair_cap": math.inf, "guard": math.inf}
     algorithm = FedX2(problem=problem, **given, **options(case))
     states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
     rest = (case["m"], K, B, STEP, case["tau"], case["sharing"], gamma, 0.3, 20.0, math.inf)
@@ -117,7 +147,7 @@ def test_fedx2_on_the_log_of_a_mean(case, engine, gamma):
 @pytest.mark.parametrize("case", [CASES[0], CASES[4]], ids=str)
 def test_fedx2_with_normalised_weights(case, engine):
     problem = partial_auc(linear(), temperature=20.0)
-    given = {"tracking": 0.6, "averaging": 0.3, "pair_cap": math.inf, "clip": math.inf}
+    given = {"tracking": 0.6, "averaging": 0.3, "pair_cap": math.inf, "guard": math.inf}
     algorithm = FedX2(problem=problem, normalised_weights=True, **given, **options(case))
     states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
     rest = (case["m"], K, B, STEP, case["tau"], case["sharing"], 0.6, 0.3, 20.0, math.inf)

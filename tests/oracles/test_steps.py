@@ -96,7 +96,7 @@ def test_stages_with_a_warm_up_by_rounds(engine, name):
 @engines
 def test_fedx(engine):
     rows, step = classes(classes=2), Warmup(2, of=Cosine(0.04, 7, last=0.005))
-    options = OURS | {"sampled_clients": 4, "second_batch_size": 2, "primal_step": step, "clip": math.inf}
+    options = OURS | {"sampled_clients": 4, "second_batch_size": 2, "primal_step": step, "guard": math.inf}
 
     def linear():
         return seeded(lambda: nn.Linear(4, 1))

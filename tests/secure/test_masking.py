@@ -278,7 +278,7 @@ def test_each_number_is_rounded_to_the_nearest_step(dtype, bits):
 )
 def test_a_layout_that_is_told_is_checked(told, fits):
     if fits:
-        assert [one.told() for one in read_layout(told)] == told
+        assert [one.to_list() for one in read_layout(told)] == told
     else:
         with pytest.raises(BadMessage, match="without a list of its fields"):
             read_layout(told)

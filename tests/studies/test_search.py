@@ -14,7 +14,7 @@ from fedsaddle.data.splits import Natural
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.studies import search as module
 from fedsaddle.studies.aims import Rows
-from fedsaddle.studies.candidates import AVERAGED, BASE, FEDAVG, HINGES, Facts
+from fedsaddle.studies.candidates import AVERAGED, BASE, FEDAVG, GROWN, HINGES, TREES, Facts, candidates
 from fedsaddle.studies.pool import Interrupted
 from fedsaddle.studies.search import Choice, trials_csv
 from fedsaddle.studies.site_questions import SimulatedSites
@@ -173,7 +173,8 @@ def test_what_is_truly_better_is_chosen(law, monkeypatch):
         "line": slope,
     }[law]
     choice = fs.search(table(2000, odds, seed=2), workers=1)
-    expected = {"square": {HINGES, AVERAGED, "FedAvgM, MLP"}, "interaction": {"FedAvgM, MLP"}}
+    bent = {"FedAvgM, MLP", TREES, GROWN}
+    expected = {"square": {HINGES, AVERAGED, *bent}, "interaction": bent}
     assert choice.name in expected.get(law, {BASE, AVERAGED})
     assert choice.reason.startswith("ahead of the default by +" if law == "interaction" else ("ahead", "the default"))
     if law in ("noise", "line"):
@@ -285,3 +286,25 @@ def test_data_that_cannot_be_searched():
         fs.search(iris)
     with pytest.raises(BadInput, match="3 classes"):
         fs.search(fs.load("iris", split="iid", clients=3, validation_share=0.2))
+
+
+def test_trees_are_candidates_where_there_are_rows_enough():
+    many = Facts(rows=4000, rare=400, features={"number": 5}, pictures=False, clients=4, batch=64, shape=(5,))
+    names = [c.name for c in candidates(many, "auroc")]
+    assert names.index(BASE) < names.index(TREES) < names.index(GROWN)
+    for few in (replace(many, rare=99), replace(many, clients=201)):
+        assert not {TREES, GROWN} & {c.name for c in candidates(few, "auroc")}
+
+
+@pytest.mark.usefixtures("short")
+def test_trees_start_from_the_default_and_find_what_it_lacks(monkeypatch, tmp_path):
+    real = module.candidates
+    only = (FEDAVG, BASE, TREES, GROWN)
+    monkeypatch.setattr(module, "candidates", lambda *facts: [c for c in real(*facts) if c.name in only])
+    data = table(2000, lambda x: 3 * np.sign(x[:, 0]) * x[:, 1] + x[:, 2], seed=2)
+    choice = fs.search(data, out=tmp_path, workers=1)
+    assert choice.name in (TREES, GROWN)
+    grown = choice.chosen.algorithm.problem.module(choice.chosen.vector)
+    assert set(grown.importances().argsort(descending=True)[:2].tolist()) == {0, 1}
+    if choice.name == GROWN:
+        assert grown.weight.abs().max() > 0.1

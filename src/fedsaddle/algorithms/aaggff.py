@@ -137,7 +137,7 @@ class AaggFf(LossesFirst):
         return server.p
 
     def _newton(self, server: AaggFfState, S: Ints, response: Tensor) -> AaggFfState:
-        """`p ← argmin Σ_s [<g_s, p> + (β/2) <g_s, p - p_s>²] + (α/2) |p|²` over the simplex; who is lost has no say."""
+        """`p ← argmin Σ_s [<g_s, p> + (β/2) <g_s, p - p_s>²] + (α/2) |p|²` over the simplex."""
         assert server.squares is not None
         K, p = len(server.p), server.p
         α, β = 4.0, K / 4

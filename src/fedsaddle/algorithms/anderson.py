@@ -6,9 +6,8 @@ images whose residual g(z) - z would be smallest if g were affine. Clients, mess
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, fields, make_dataclass, replace
-from functools import cache
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -16,15 +15,15 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.algorithms.protocols import Algorithm, dual_of, mixture_of
+from fedsaddle.algorithms.protocols import Algorithm, AnyAlgorithm, Wraps, dual_of
 from fedsaddle.arguments import flag, number, whole
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, R, Remembers, Site, Task
-from fedsaddle.federation.records import tensors
+from fedsaddle.federation.clients import Clients, Own, Remembers, Sent, Site, Task
+from fedsaddle.federation.records import R, Record, cached_by_class, tensors
 from fedsaddle.federation.tasks import RunsTasks, WrappedTask, task_of
 from fedsaddle.federation.wrappers import Wrapper
-from fedsaddle.problems.protocols import MinimaxProblem, Problem
+from fedsaddle.problems.protocols import MinimaxProblem
 
 MOST_MEMORY = 1000
 
@@ -41,7 +40,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Anderson:
+class Anderson(Wraps):
     """Anderson mixing of type II (Anderson 1965; Walker, Ni 2011) around an algorithm, at the server alone.
 
     A round of the algorithm is a map g of the model and, where there is one, the dual: together z. With the residuals
@@ -74,7 +73,7 @@ class Anderson:
         1
     """
 
-    algorithm: Any
+    algorithm: AnyAlgorithm
     memory: int = 10
     _: KW_ONLY
     ridge: float = 1e-20
@@ -93,57 +92,36 @@ class Anderson:
         """Whether the algorithm must be a map of the point alone."""
         return self.exact and self.memory > 0
 
-    @property
-    def problem(self) -> Problem:
-        """What is solved."""
-        found: Problem = self.algorithm.problem
-        return found
-
-    @property
-    def local_steps(self) -> Any:
-        """Steps at a client between two exchanges; for stages perhaps a schedule."""
-        return getattr(self.algorithm, "local_steps", 1)
-
-    @property
-    def sampled_clients(self) -> int | None:
-        """Clients a round; None: all."""
-        found: int | None = getattr(self.algorithm, "sampled_clients", None)
-        return found
-
-    @property
-    def output(self) -> str:
-        """Which iterate is the solution."""
-        return str(getattr(self.algorithm, "output", "last"))
-
-    def start(self, clients: Clients) -> Any:
+    def start(self, clients: Clients) -> Record:
         """The state of the algorithm, and an empty window."""
         m = self.sampled_clients
         if self.refuses and m is not None and m < clients.count:
             raise BadInput("sampled_clients", m, f"draws {m} of {clients.count} clients, {NO_MAP}")
-        first = self.algorithm.start(clients)
+        first: Record = self.algorithm.start(clients)
         if not self.memory:
             return first
         _iterate(self.algorithm, first)
         return _with_window(first, Window())  # line 1: z_0, an empty window
 
-    def round(self, server: Any, clients: Clients, rng: np.random.Generator) -> Any:
+    def round(self, server: Record, clients: Clients, rng: np.random.Generator) -> Record:
         """A round of the algorithm, and lines 3-8 of the box."""
         heard = _Heard(clients, self)
         if not self.memory:
-            return self.algorithm.round(server, heard, rng)
+            alone: Record = self.algorithm.round(server, heard, rng)
+            return alone
         before = _plain(server)
         drawn = _position(rng)
-        after = self.algorithm.round(before, heard, rng)  # line 2: g(z)
+        after: Record = self.algorithm.round(before, heard, rng)  # line 2: g(z)
         names = _iterate(self.algorithm, before)
         if self.refuses:
             self._need_a_map(before, after, names, _position(rng) != drawn)
         tail = int(getattr(self.problem, "tail", 0))
         z, g = _vector(before, names, tail), _vector(after, names, tail)
-        window = self._continued(server, after, heard.checksum)
+        window = self._continued(_window(server), server, after, heard.checksum)
         points, images = _append(window.mixing_points, z), _append(window.mixing_images, g)
         f = (images.double() - points.double()).cpu().numpy()  # line 3: f_i = g(z_i) - z_i
         size = lengths_of(f)
-        if server.mixing_jumped and len(f) > 1 and not size[-1] <= self.growth * size[:-1].min():  # line 4: it grew
+        if window.mixing_jumped and len(f) > 1 and not size[-1] <= self.growth * size[:-1].min():  # line 4: it grew
             best = images[int(size[:-1].argmin())]
             return _with_window(_put(after, names, tail, best), self._restarted(window))  # line 4: back to the best
         mix = self._mix(after, names, tail, images, f)
@@ -151,15 +129,15 @@ class Anderson:
             return _with_window(after, replace(self._latest(window, points, images), mixing_jumped=False))
         return _with_window(mix, replace(self._latest(window, points, images), mixing_jumped=True))  # line 8
 
-    def _need_a_map(self, before: Any, after: Any, names: tuple[str, ...], drew: bool) -> None:
+    def _need_a_map(self, before: Record, after: Record, names: tuple[str, ...], drew: bool) -> None:
         """Refuse rounds that depend on more than the point."""
-        kept = dict(tensors(before))
-        others = [n for n, v in tensors(after) if n not in names and not (n in kept and torch.equal(kept[n], v))]
+        old = dict(tensors(before))
+        others = [n for n, v in tensors(after) if n not in names and not (n in old and torch.equal(old[n], v))]
         if drew or others:
             does = f"remembers {others[0]} between rounds" if others else "draws random numbers at the server"
             raise BadInput("algorithm", type(self.algorithm).__name__, f"{does}, {NO_MAP}")
 
-    def _mix(self, after: Any, names: tuple[str, ...], tail: int, images: Tensor, f: Floats) -> Any:
+    def _mix(self, after: Record, names: tuple[str, ...], tail: int, images: Tensor, f: Floats) -> Record | None:
         """Lines 5-7: the state at the mix; None where there is nothing to mix, or the mix is not finite."""
         if len(f) < 2 or not np.isfinite(lengths_of(f)).all():
             return None
@@ -171,19 +149,18 @@ class Anderson:
         state = _put(after, names, tail, mixed)
         return replace(state, **self._projected(state, names))  # line 7: P
 
-    def _projected(self, state: Any, names: tuple[str, ...]) -> dict[str, Tensor]:
+    def _projected(self, state: Record, names: tuple[str, ...]) -> dict[str, Tensor]:
         """The nearest point of the sets of x and y, since weights may be negative."""
         problem = self.problem
         if isinstance(problem, MinimaxProblem):
-            maps: list[Any] = [problem.project_x, problem.project_y]
+            maps: list[Callable[[Tensor], Tensor] | None] = [problem.project_x, problem.project_y]
         else:
             maps = [getattr(self.algorithm, "projection", None)]
         pairs = [(n, p) for n, p in zip(names, maps, strict=False) if p is not None]
         return {name: project(getattr(state, name)[None])[0] for name, project in pairs}
 
-    def _continued(self, server: Any, after: Any, cohort: int) -> Window:
+    def _continued(self, window: Window, server: Record, after: Record, cohort: int) -> Window:
         """The window of the last round; an empty one where g is another map now."""
-        window = _window(server)
         other_clients = cohort != window.mixing_cohort and self.exact
         other_stage = getattr(server, "stage", 0) != getattr(after, "stage", 0)
         if window.mixing_points is not None and (other_clients or other_stage):
@@ -198,27 +175,13 @@ class Anderson:
         few = self.memory  # the next round adds one
         return replace(window, mixing_points=points[-few:].clone(), mixing_images=images[-few:].clone())
 
-    def fresh(self, site: Site) -> Any:
+    def fresh(self, site: Site) -> Record | None:
         """What the algorithm's own clients begin with."""
         return self.algorithm.fresh(site) if isinstance(self.algorithm, Remembers) else None
 
-    def run_task(self, name: str, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
+    def run_task(self, name: str, own: Record | None, sent: Record, site: Site) -> tuple[Record | None, Record]:
         """A task of the algorithm, as it is."""
-        found: tuple[Any, Any] = task_of(self.algorithm, name)(own, sent, site)
-        return found
-
-    def model(self, server: Any) -> Tensor:
-        """The solution so far."""
-        found: Tensor = self.algorithm.model(server)
-        return found
-
-    def dual(self, server: Any) -> Tensor | None:
-        """The y that goes with the solution, if there is one."""
-        return dual_of(self.algorithm, server)
-
-    def mixture(self, server: Any) -> Tensor | None:
-        """λ, if there is one."""
-        return mixture_of(self.algorithm, server)
+        return task_of(self.algorithm, name)(own, sent, site)
 
 
 NO_MAP = "so that a round is no map of the point; use all clients and rows without memory, or exact=False"
@@ -267,55 +230,56 @@ class _Heard(Wrapper):
     anderson: Anderson
     checksum: int = field(default=0, init=False)
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask for the task of the same name."""
-        mine: Task[R] = WrappedTask(self.anderson, task.__name__)
+        mine = WrappedTask[Sent, R](self.anderson, task.__name__)
         answered, reply = self.inner.ask(cohort, mine, sent, weights=weights)
         self.checksum = crc32(np.ascontiguousarray(answered, dtype="<i8").tobytes(), self.checksum)
         return answered, reply
 
 
-@cache
-def _mixed(kind: Any) -> Any:
+@cached_by_class
+def _mixed(kind: type) -> type[Record]:
     """The algorithm's state with a window beside it: still a state of the algorithm."""
-    added: list[tuple[str, Any, Any]] = [(f.name, f.type, field(default=f.default)) for f in fields(Window)]
+    added = [(f.name, f.type, field(default=f.default)) for f in fields(Window)]
     return make_dataclass(f"Mixed{kind.__name__}", added, bases=(kind,), frozen=True, namespace={"plain": kind})
 
 
-def _with_window(state: Any, window: Window) -> Any:
-    kind: Any = type(state)
+def _with_window(state: Record, window: Window) -> Record:
     values = {f.name: getattr(state, f.name) for f in fields(state)}
-    return _mixed(kind)(**values, **{f.name: getattr(window, f.name) for f in fields(window)})
+    return _mixed(type(state))(**values, **{f.name: getattr(window, f.name) for f in fields(window)})
 
 
-def _plain(state: Any) -> Any:
+def _plain(state: Record) -> Record:
     """The algorithm's own part of a state."""
-    kind = state.plain
+    kind: type[Record] = getattr(state, "plain", type(state))
     return kind(**{f.name: getattr(state, f.name) for f in fields(kind)})
 
 
-def _window(state: Any) -> Window:
+def _window(state: Record) -> Window:
     return Window(**{f.name: getattr(state, f.name) for f in fields(Window)})
 
 
-def _iterate(algorithm: Any, state: Any) -> tuple[str, ...]:
+def _iterate(algorithm: AnyAlgorithm, state: Record) -> tuple[str, ...]:
     """The fields of the state that are the model and the dual, in this order."""
     probe = replace(state, **{name: v.clone() for name, v in tensors(state)})  # no two fields are the same tensor
     solution = [v for v in (algorithm.model(probe), dual_of(algorithm, probe)) if v is not None]
-    found = tuple(name for v in solution for name, u in tensors(probe) if u is v)
-    if len(found) != len(solution):
+    names = tuple(name for v in solution for name, u in tensors(probe) if u is v)
+    if len(names) != len(solution):
         remedy = "its solution is no field of the server's state, which could be mixed; use output = 'last'"
         raise BadInput("algorithm", type(algorithm).__name__, remedy)
-    return found
+    return names
 
 
-def _vector(state: Any, names: tuple[str, ...], tail: int) -> Tensor:
+def _vector(state: Record, names: tuple[str, ...], tail: int) -> Tensor:
     """z: the model without BatchNorm's statistics, and the dual."""
     x, *others = (getattr(state, name) for name in names)
     return torch.cat([x[: len(x) - tail], *others])
 
 
-def _put(state: Any, names: tuple[str, ...], tail: int, z: Tensor) -> Any:
+def _put(state: Record, names: tuple[str, ...], tail: int, z: Tensor) -> Record:
     """The state with another z."""
     x, *others = (getattr(state, name) for name in names)
     first = len(x) - tail
@@ -337,7 +301,7 @@ def _position(rng: np.random.Generator) -> str:
 
 
 def _check(algorithm: object, needs_a_map: bool) -> None:
-    """Refuse what cannot be mixed, with the reason."""
+    """Raise `BadInput` for an algorithm that cannot be mixed."""
     name = type(algorithm).__name__
     if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
         raise BadInput("algorithm", name, "give an algorithm, such as fs.FedGdaGt(problem=...)")

@@ -19,7 +19,7 @@ from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.schedules import if_scheduled
 
 BINS = 256
-LEAST, MOST = 1e-6, 1e6  # losses that are told apart
+LEAST, MOST = 1e-6, 1e6  # losses that are distinguished
 FAR = 1e300
 
 
@@ -216,12 +216,12 @@ class DeltaFl(LossesFirst):
 
     def _unseen(self, w: Tensor, clients: Clients, S: Ints, η: float | None) -> Tensor:
         """The new model, by counts alone."""
-        found = Bins.all()
+        bins = Bins.all()
         for _ in range(2):  # line 3: first roughly, then within the bin that holds the threshold
-            S, counts = clients.ask(S, self.count, Ladder(w, found.edges), weights=self._sizes(clients, S))
-            found = found.holding(counts.bins.double().cpu(), self.tail)  # line 4
-        share = found.share if self.boundary == "fractional" else 1.0  # line 5
-        sent = TailStart(w, found.low, found.high, share, η)
+            S, counts = clients.ask(S, self.count, Ladder(w, bins.edges), weights=self._sizes(clients, S))
+            bins = bins.holding(counts.bins.double().cpu(), self.tail)  # line 4
+        share = bins.share if self.boundary == "fractional" else 1.0  # line 5
+        sent = TailStart(w, bins.low, bins.high, share, η)
         _, update = clients.ask(S, self.tail_sgd, sent, weights=self._sizes(clients, S))  # line 6
         return w + update.moved / update.counts.to(w.dtype) if float(update.counts) > 0 else w  # line 6
 

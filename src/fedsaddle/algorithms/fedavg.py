@@ -193,7 +193,7 @@ class FedAvg:
         Δ = server.w - average  # line 7a
         v = Δ if server.velocity is None else β * server.velocity + Δ  # line 7b
         w = server.w - (β * v + Δ if self.nesterov else v)  # line 7c
-        return self._settled(w, average, tail), v
+        return self._with_statistics(w, average, tail), v
 
     def _adaptive_step(
         self, optimiser: ServerOptimiser, server: FedAvgState, average: Tensor
@@ -201,9 +201,9 @@ class FedAvg:
         """Lines 9-15 of Algorithm 2 of Reddi et al.: the new w̄, and m and v."""
         Δ = average - server.w  # lines 9-10
         moments, step = optimiser.advance(server.rounds, Δ, Moments(server.velocity, server.second))  # lines 11-14
-        return self._settled(server.w + step, average, self.problem.tail), moments  # line 15
+        return self._with_statistics(server.w + step, average, self.problem.tail), moments  # line 15
 
-    def _settled(self, w: Tensor, average: Tensor, tail: int) -> Tensor:
+    def _with_statistics(self, w: Tensor, average: Tensor, tail: int) -> Tensor:
         """With the averaged statistics of BatchNorm, and projected."""
         if tail:
             w[-tail:] = average[-tail:]

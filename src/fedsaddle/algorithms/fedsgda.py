@@ -275,12 +275,12 @@ class FedSgda:
 
     def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
         """Gradients, then models, of cohorts whose size the estimator chooses."""
-        S, found = clients if self.sampled_clients is None else self.sampled_clients, []
+        S, planned = clients if self.sampled_clients is None else self.sampled_clients, []
         for t in range(rounds):
             gradients = Release(None, 4 if self.estimator.wants_before(t) else 2)
             both = Counter({gradients: 1, Release(self.batch_size, 4): self.local_steps})
-            found.append(PlannedExchange(2, both, min(clients, self.estimator.cohort(t, S))))
-        return found
+            planned.append(PlannedExchange(2, both, min(clients, self.estimator.cohort(t, S))))
+        return planned
 
     def start(self, clients: Clients) -> FedSgdaState:
         """(x̄_{-1}, ȳ_{-1}) = (x̄_0, ȳ_0)."""
@@ -304,8 +304,8 @@ class FedSgda:
         updating = draw_cohort(rng, N, size)
         pick = self.output == "random" and rng.random() < 1 / (t + 1)
         _, local = clients.ask(updating, self.local_sgda, Start(s.x, s.y, u, v, η, γ))  # lines 7-8
-        kept = s.x if pick else Running.over(s.kept, local.path, t)
-        return FedSgdaState(local.x, local.y, s.x, s.y, u, v, t + 1, kept)  # line 9
+        picked = s.x if pick else Running.over(s.kept, local.path, t)
+        return FedSgdaState(local.x, local.y, s.x, s.y, u, v, t + 1, picked)  # line 9
 
     @task(releases=_gradients_released)
     def local_gradients(self, own: None, sent: Points, site: Site) -> tuple[None, Slopes]:
@@ -336,9 +336,9 @@ class FedSgda:
     def _estimate(self, t: int, s: FedSgdaState, g: Slopes) -> tuple[Tensor, Tensor]:
         u = self.estimator.estimate(t, Estimate(g.x, g.x_before, s.u))
         v = self.estimator.estimate(t, Estimate(g.y, g.y_before, s.v))
-        for name, found, like in (("u", u, s.x), ("v", v, s.y)):
-            if not isinstance(found, Tensor) or found.shape != like.shape:
-                got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"type {type(found).__name__}"
+        for name, e, like in (("u", u, s.x), ("v", v, s.y)):
+            if not isinstance(e, Tensor) or e.shape != like.shape:
+                got = f"shape {tuple(e.shape)}" if isinstance(e, Tensor) else f"type {type(e).__name__}"
                 who, want = type(self.estimator).__name__, tuple(like.shape)
                 raise BadInput("estimator", who, f"gave {name} of {got}; give a vector of shape {want}")
         return u, v

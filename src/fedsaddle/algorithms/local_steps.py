@@ -153,5 +153,5 @@ def without_outliers(clients: Ints, losses: Tensor, share: float) -> tuple[Ints,
     gone = min(int(share * len(clients)), len(clients) - 1)
     if gone == 0:
         return clients, losses
-    kept = losses.argsort(descending=True, stable=True)[gone:].sort().values
-    return clients[kept.cpu().numpy()], losses[kept]
+    inliers = losses.argsort(descending=True, stable=True)[gone:].sort().values
+    return clients[inliers.cpu().numpy()], losses[inliers]

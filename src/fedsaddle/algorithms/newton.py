@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +14,8 @@ from fedsaddle.algorithms.local_steps import check_problem, cohort_size, draw_co
 from fedsaddle.arguments import choice, flag, number, whole
 from fedsaddle.array_types import Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, R, Site, Task
-from fedsaddle.federation.records import Averaged, Parameters
+from fedsaddle.federation.clients import Clients, Own, Sent, Site, Task
+from fedsaddle.federation.records import Averaged, Parameters, R
 from fedsaddle.federation.tasks import task
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.problems.protocols import HasHessian
@@ -345,7 +344,9 @@ class Without(Wrapper):
         """Of the others."""
         return np.delete(self.inner.sizes, self.left_out)
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask the others."""
         there = np.delete(np.arange(self.inner.count), self.left_out)
         answered, reply = self.inner.ask(there[np.asarray(cohort)], task, sent, weights=weights)

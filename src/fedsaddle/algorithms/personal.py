@@ -10,23 +10,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedsaddle.algorithms.protocols import Algorithm, ChecksLocalLayers, OwnLayers, dual_of, mixture_of
+from fedsaddle.algorithms.protocols import Algorithm, AnyAlgorithm, ChecksLocalLayers, OwnLayers, Wraps
 from fedsaddle.array_types import Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, R, Remembers, Site, Task
-from fedsaddle.federation.records import UpdateOf, bounds_marks, parameters_in, tensors, undeclared
-from fedsaddle.federation.tasks import RunsTasks, WrappedTask, tasks_of
-from fedsaddle.federation.wrappers import Wrapper
+from fedsaddle.federation.clients import Clients, Own, Remembers, Sent, Site, Task
+from fedsaddle.federation.records import (
+    R,
+    Record,
+    UpdateOf,
+    bounds_marks,
+    cached_by_class,
+    parameters_in,
+    tensors,
+    undeclared,
+)
+from fedsaddle.federation.tasks import RunsTasks, WrappedTask, task_of, tasks_of
+from fedsaddle.federation.wrappers import SiteWrapper, Wrapper
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.problems.protocols import HasModel, MeasuresClients, Problem
+from fedsaddle.problems.protocols import HasModel, MeasuresClients, MinimaxProblem, MinimisationProblem, Problem
 
 BATCH_NORM = "batch-norm"  # stands for every layer with running statistics
 
@@ -39,7 +47,7 @@ class Layers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Personal:
+class Personal(Wraps):
     """An algorithm whose clients keep some layers to themselves: FedBN (Li et al. 2021), personal heads.
 
     Each client trains all layers, sends the shared ones, and goes on with its own in the next round that it takes part
@@ -63,7 +71,7 @@ class Personal:
         ('3.weight', '3.bias')
     """
 
-    algorithm: Any
+    algorithm: AnyAlgorithm
     layers: Sequence[str]
     local: Tensor = field(init=False, repr=False, compare=False)  # the local coordinates
     shared: Tensor = field(init=False, repr=False, compare=False)
@@ -74,123 +82,88 @@ class Personal:
         given: object = self.layers
         if isinstance(given, str) or not isinstance(given, list | tuple) or not all(isinstance(p, str) for p in given):
             raise BadInput("layers", given, 'give a list of names of layers, such as ["head.*"]')
-        names, kept = _places(self.algorithm.problem, self.layers)
+        names, local = _places(self.algorithm.problem, self.layers)
         object.__setattr__(self, "local_names", names)
-        object.__setattr__(self, "local", kept.nonzero()[:, 0])
-        object.__setattr__(self, "shared", (~kept).nonzero()[:, 0])
+        object.__setattr__(self, "local", local.nonzero()[:, 0])
+        object.__setattr__(self, "shared", (~local).nonzero()[:, 0])
 
-    @property
-    def problem(self) -> Problem:
-        """What is solved."""
-        found: Problem = self.algorithm.problem
-        return found
-
-    @property
-    def local_steps(self) -> int:
-        """Steps at a client between two exchanges."""
-        return int(self.algorithm.local_steps)
-
-    @property
-    def sampled_clients(self) -> int | None:
-        """Clients a round; None: all."""
-        found: int | None = self.algorithm.sampled_clients
-        return found
-
-    @property
-    def output(self) -> str:
-        """Which iterate is the solution."""
-        return str(self.algorithm.output)
-
-    def start(self, clients: Clients) -> Any:
+    def start(self, clients: Clients) -> Record:
         """The state of the algorithm."""
-        return self.algorithm.start(clients)
+        state: Record = self.algorithm.start(clients)
+        return state
 
-    def round(self, server: Any, clients: Clients, rng: np.random.Generator) -> Any:
+    def round(self, server: Record, clients: Clients, rng: np.random.Generator) -> Record:
         """A round of the algorithm over the shared coordinates."""
-        return self.algorithm.round(server, _SharedAlone(clients, self), rng)
+        state: Record = self.algorithm.round(server, _SharedAlone(clients, self), rng)
+        return state
 
     @property
-    def memory_records(self) -> tuple[type, ...]:
+    def memory_records(self) -> tuple[type[Record], ...]:
         """The record of a client's memory, where the algorithm's clients remember something too."""
         return tuple(_memory(kind) for kind in _remembered(type(self.algorithm)))
 
     def fresh(self, site: Site) -> Layers:
         """The initial layers, and what the algorithm's own clients begin with."""
-        start = self.problem.initial()  # type: ignore[attr-defined]
-        first = start[0] if isinstance(start, tuple) else start
-        mine = first[self.local].to(site.device)
+        mine = _initial(self.problem)[self.local].to(site.device)
         return self._join(None, mine.repeat(len(site.clients), 1), site)
 
-    def run_task(self, name: str, own: Layers, sent: Any, site: Site) -> tuple[Any, Any]:
+    def run_task(self, name: str, own: Record | None, sent: Record, site: Site) -> tuple[Record | None, Record]:
         """A task of the algorithm, on models with the client's own layers; what leaves is without them."""
+        assert isinstance(own, Layers)
         seen = _WithOwn(site, self, sent, own.layers)
-        inner, reply = getattr(self.algorithm, name)(self._inner(own), sent, cast(Site, seen))
+        inner, reply = task_of(self.algorithm, name)(self._inner(own), sent, seen)
         models = _models(reply, sent)
         self._check_hidden(reply, models, 1)
         local, shared = self.local.to(site.device), self.shared.to(site.device)
         layers = models[next(iter(models))][:, local] if models else own.layers
         return self._join(inner, layers, site), replace(reply, **{k: v[:, shared] for k, v in models.items()})
 
-    def model(self, server: Any) -> Tensor:
-        """The shared layers, beside the initial ones."""
-        found: Tensor = self.algorithm.model(server)
-        return found
-
-    def dual(self, server: Any) -> Tensor | None:
-        """The y that goes with the solution, if there is one."""
-        return dual_of(self.algorithm, server)
-
-    def mixture(self, server: Any) -> Tensor | None:
-        """λ, if there is one."""
-        return mixture_of(self.algorithm, server)
-
-    def own_layers(self, records: Mapping[int, Any]) -> OwnLayers:
+    def own_layers(self, records: Mapping[int, Record]) -> OwnLayers:
         """The layers of each client that has some, from the clients' memory."""
-        return OwnLayers(self.local, {i: record.layers for i, record in records.items()})
+        return OwnLayers(self.local, {i: own.layers for i, own in records.items() if isinstance(own, Layers)})
 
-    def _check_hidden(self, record: Any, models: Mapping[str, Tensor], first: int) -> None:
+    def _check_hidden(self, record: Record, models: Mapping[str, Tensor], first: int) -> None:
         """Refuse a record with another tensor as long as a model, after its `first` axes."""
         for name, value in tensors(record):
             if name not in models and value.shape[first:] == (len(self.local) + len(self.shared),):
                 remedy = f"{name!r} would show them: it is as long as a model, and not declared as one"
                 raise BadInput("layers", list(self.layers), remedy)
 
-    def _inner(self, own: Layers) -> Any:
+    def _inner(self, own: Layers) -> Record | None:
         """What the algorithm's own client remembers."""
         if type(own) is Layers:
             return None
         (kind,) = _remembered(type(self.algorithm))
         return kind(**{f.name: getattr(own, f"own_{f.name}") for f in fields(kind)})
 
-    def _join(self, inner: Any, layers: Tensor, site: Site) -> Layers:
+    def _join(self, inner: Record | None, layers: Tensor, site: Site) -> Layers:
         """One record; a task that forgets its memory begins again from that of a new client."""
         if inner is None and isinstance(self.algorithm, Remembers):
             inner = self.algorithm.fresh(site)
         if inner is None:
             return Layers(layers)
-        kind: Any = _memory(cast(Any, type(inner)))
-        joined: Layers = kind(layers, **{f"own_{f.name}": getattr(inner, f.name) for f in fields(inner)})
-        return joined
+        own = {f"own_{f.name}": getattr(inner, f.name) for f in fields(inner)}
+        return _memory(type(inner))(layers, **own)
 
 
-@cache
-def _memory(kind: Any) -> type[Layers]:
+@cached_by_class
+def _memory(kind: type) -> type[Layers]:
     """The record of a client's layers beside what the algorithm's clients remember."""
     own = [(f"own_{f.name}", Tensor) for f in fields(kind)]
     return make_dataclass(f"LayersAnd{kind.__name__}", own, bases=(Layers,), frozen=True)
 
 
-def _remembered(kind: type) -> tuple[Any, ...]:
+def _remembered(kind: type) -> tuple[type[Record], ...]:
     """The records of an algorithm's clients' memory."""
     return tuple(dict.fromkeys(record for task in tasks_of(kind).values() for record in task.own))
 
 
-def _sent_models(sent: Any) -> dict[str, Tensor]:
+def _sent_models(sent: Record) -> dict[str, Tensor]:
     """The models of what is sent."""
     return {name: value for name in parameters_in(type(sent)) if (value := getattr(sent, name)) is not None}
 
 
-def _models(reply: Any, sent: Any) -> dict[str, Tensor]:
+def _models(reply: Record, sent: Record) -> dict[str, Tensor]:
     """The fields of a reply that began as a model that was sent; the first is where the client stands."""
     marks, known = bounds_marks(type(reply)), parameters_in(type(sent))
     began = [name for name, mark in marks.items() if isinstance(mark, UpdateOf) and mark.field in known]
@@ -203,34 +176,34 @@ class _SharedAlone(Wrapper):
 
     personal: Personal
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask for the task of the same name that knows the layers; the server's own coordinates stay."""
         one, shared, whole = self.personal, self.personal.shared, _sent_models(sent)
         one._check_hidden(sent, whole, 0)
-        mine: Task[R] = WrappedTask(one, task.__name__)
+        mine = WrappedTask[Sent, R](one, task.__name__)
         short = replace(sent, **{name: v[shared] for name, v in whole.items()})
         answered, reply = self.inner.ask(cohort, mine, short, weights=weights)
         marks, filled = bounds_marks(type(reply)), {}
         for name, value in _models(reply, sent).items():
             filled[name] = whole[cast(UpdateOf, marks[name]).field].clone()
             filled[name][shared] = value
-        return answered, cast(R, replace(cast(Any, reply), **filled))
+        return answered, replace(reply, **filled)
 
 
-class _WithOwn:
+class _WithOwn(SiteWrapper):
     """A site whose models are the shared coordinates that were sent beside the clients' own."""
 
-    def __init__(self, site: Site, personal: Personal, sent: Any, layers: Tensor) -> None:
-        self._site, self._personal, self._layers = site, personal, layers
+    def __init__(self, site: Site, personal: Personal, sent: Record, layers: Tensor) -> None:
+        super().__init__(site)
+        self._personal, self._layers = personal, layers
         self._models = list(_sent_models(sent).values())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._site, name)
 
     def broadcast(self, v: Tensor) -> Tensor:
         """The same vector for every client, (C, d); a model with each client's own layers."""
         if not any(v is model for model in self._models):
-            return self._site.broadcast(v)
+            return self.site.broadcast(v)
         local, shared, own = self._personal.local.to(v.device), self._personal.shared.to(v.device), self._layers
         whole = v.new_empty(len(own), len(local) + len(shared))
         whole[:, shared], whole[:, local] = v, own
@@ -269,25 +242,33 @@ def _reason_against(kind: type) -> str:
     return ""
 
 
-def _places(problem: Any, patterns: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
+def _initial(problem: Problem) -> Tensor:
+    """The model that a problem starts from."""
+    assert isinstance(problem, MinimisationProblem | MinimaxProblem)
+    start = problem.initial()
+    return start if isinstance(start, Tensor) else start[0]
+
+
+def _places(problem: Problem, patterns: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
     """The names that the patterns mean, and which coordinates of the whole vector those are."""
-    model: nn.Module = problem.model
-    flat = problem.flat if isinstance(getattr(problem, "flat", None), FlatModel) else FlatModel(model, statistics=True)
+    model = problem.model if isinstance(problem, HasModel) else None
+    assert model is not None
+    known = getattr(problem, "flat", None)
+    flat = known if isinstance(known, FlatModel) else FlatModel(model, statistics=True)
     sizes = {n: s.numel() for n, s in flat.shapes.items()} | {n: v.numel() for n, v in flat.running.items()}
     normal = {n for n, part in model.named_modules() if getattr(part, "track_running_stats", False)}
     chosen: set[str] = set()
     for pattern in patterns:
         if pattern == BATCH_NORM:
-            found = {n for n in sizes if n.rpartition(".")[0] in normal}
+            matching = {n for n in sizes if n.rpartition(".")[0] in normal}
         else:
-            found = {n for n in sizes if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")}
-        if not found:
+            matching = {n for n in sizes if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")}
+        if not matching:
             raise BadInput("layers", pattern, f"no layer has such a name; there are {', '.join(sizes)}"[:600])
-        chosen |= found
-    start = problem.initial()
-    kept = torch.zeros(len(start[0] if isinstance(start, tuple) else start), dtype=torch.bool)
+        chosen |= matching
+    local = torch.zeros(len(_initial(problem)), dtype=torch.bool)
     first = 0
     for name, size in sizes.items():
-        kept[first : first + size] = name in chosen
+        local[first : first + size] = name in chosen
         first += size
-    return tuple(n for n in sizes if n in chosen), kept
+    return tuple(n for n in sizes if n in chosen), local

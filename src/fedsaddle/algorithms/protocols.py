@@ -10,7 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from fedsaddle.federation.clients import Clients
+from fedsaddle.federation.records import Record
 from fedsaddle.federation.tasks import RunsTasks
+from fedsaddle.files import Json
+from fedsaddle.numerics.schedules import Schedule
 from fedsaddle.problems.protocols import Problem
 
 State = TypeVar("State")
@@ -43,6 +46,46 @@ class Algorithm(Protocol[State]):
 
 
 AnyAlgorithm = Algorithm[Any]  # one whose state its wrapper only hands on
+
+
+class Wraps:
+    """The parts of a wrapped algorithm that its wrapper has as well."""
+
+    algorithm: AnyAlgorithm
+
+    @property
+    def problem(self) -> Problem:
+        """What is solved."""
+        return self.algorithm.problem
+
+    @property
+    def local_steps(self) -> int | Schedule:
+        """Steps at a client between two exchanges; for stages perhaps a schedule."""
+        steps: int | Schedule = getattr(self.algorithm, "local_steps", 1)
+        return steps
+
+    @property
+    def sampled_clients(self) -> int | None:
+        """Clients a round; None: all."""
+        clients: int | None = getattr(self.algorithm, "sampled_clients", None)
+        return clients
+
+    @property
+    def output(self) -> str:
+        """Which iterate is the solution."""
+        return str(getattr(self.algorithm, "output", "last"))
+
+    def model(self, server: Record) -> Tensor:
+        """The solution so far."""
+        return self.algorithm.model(server)
+
+    def dual(self, server: Record) -> Tensor | None:
+        """The y that goes with the solution, if there is one."""
+        return dual_of(self.algorithm, server)
+
+    def mixture(self, server: Record) -> Tensor | None:
+        """λ, if there is one."""
+        return mixture_of(self.algorithm, server)
 
 
 @runtime_checkable
@@ -86,8 +129,8 @@ class HasLocalSteps(Protocol):
 class Guarantees(Protocol):
     """An algorithm with a guarantee of privacy."""
 
-    def guarantee(self, rounds: int) -> dict[str, Any] | None:
-        """What it guarantees after so many rounds; None: nothing."""
+    def guarantee(self, rounds: int) -> Mapping[str, Json] | None:
+        """The guarantee after `rounds` rounds; None: none."""
         ...
 
 
@@ -126,14 +169,14 @@ class KeepsLayers(Protocol):
         """The parameters that stay at the clients."""
         ...
 
-    def own_layers(self, records: Mapping[int, Any]) -> OwnLayers:
+    def own_layers(self, records: Mapping[int, Record]) -> OwnLayers:
         """The layers of each client that has some, from the clients' memory."""
         ...
 
 
 @runtime_checkable
 class ChecksLocalLayers(Protocol):
-    """An algorithm with settings under which layers cannot stay at the clients, whatever its records say."""
+    """An algorithm with settings under which layers cannot stay at the clients, whatever its records declare."""
 
     def check_local_layers(self) -> None:
         """Raise `BadInput` under such settings, such as a projection at the server."""
@@ -151,9 +194,10 @@ def mixture_of(algorithm: Algorithm[State], server: State) -> Tensor | None:
 
 
 def iterations_of(algorithm: Algorithm[State], server: State, rounds: int) -> int | None:
-    """Local steps after so many rounds; None where the algorithm does not say."""
+    """Local steps after `rounds` rounds; None if the algorithm does not count them."""
     if isinstance(algorithm, RunsTasks):
-        return iterations_of(algorithm.algorithm, server, rounds)
+        inner = algorithm.algorithm
+        return iterations_of(inner, server, rounds) if isinstance(inner, Algorithm) else None
     if isinstance(algorithm, CountsIterations):
         return int(algorithm.iterations(server))
     return rounds * algorithm.local_steps if isinstance(algorithm, HasLocalSteps) else None

@@ -96,7 +96,7 @@ class ProxSkip:
         0.2
 
     **Deviations from the paper**: written after the authors' numpy code. Each player may have a step γ of its own, and
-    is projected where the problem says so. All clients take part; one whose reply is lost forgets its steps, and
+    is projected where the problem says so. All clients take part; one whose reply is lost discards its steps, and
     corrects its old h_i by the mean that it is sent next.
     """
 

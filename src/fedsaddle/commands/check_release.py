@@ -10,7 +10,6 @@ import typer
 from fedsaddle.commands.documents import SCHEMA, CheckReleaseDocument
 from fedsaddle.commands.options import usable
 from fedsaddle.commands.output import JsonOption, QuietOption, output
-from fedsaddle.documents.stored import SHADOWS
 from fedsaddle.errors import MissingData
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
@@ -18,7 +17,10 @@ from fedsaddle.text import visible
 
 def check_release(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.", callback=usable)],
-    shadows: Annotated[int, typer.Option(metavar="NUMBER", help="Shadow models to train; at least 2.")] = SHADOWS,
+    shadows: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="Shadow models to train; at least 2, by default 16.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="Random seed of the shadow models.")] = 0,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -28,28 +30,20 @@ def check_release(
     Exit code 1 if an attack by membership inference is better than chance. Needs the rows of the run, where they were.
     """
     with loading():
-        from rich.progress import Progress
         from rich.table import Table
 
+        from fedsaddle.commands.progress import ModelsProgress
+        from fedsaddle.documents.stored import SHADOWS
         from fedsaddle.report.run_report import report_or_warning
         from fedsaddle.report.sections.disclosure import verdict
         from fedsaddle.studies.release_check import check_release as check
 
     if not folder.is_dir():
         raise MissingData(f"{visible(folder)!r}: there is no such folder; name the folder that a run wrote to")
+    count = SHADOWS if shadows is None else shadows
     screen, errors = output.screen(), output.errors()
-    progress = Progress(console=errors, transient=True, disable=quiet)
-    task = progress.add_task("shadow models", total=shadows)
-
-    def tell(done: int, total: int) -> None:
-        progress.start()
-        progress.update(task, completed=done)
-
-    try:
-        found = check(folder, shadows, seed, tell)
-    finally:
-        if progress.live.is_started:
-            progress.stop()
+    with ModelsProgress("shadow models") as progress:
+        found = check(folder, count, seed, progress)
     shown = Table("attack", "AUROC", "95 % interval", title="Telling training rows from held-out rows")
     for name, auroc in found.attacks.items():
         low, high = auroc.interval or (0.0, 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from fedsaddle.commands.documents import SCHEMA, CompareDocument
 from fedsaddle.commands.options import OUTPUT, usable
 from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.errors import BadInput
-from fedsaddle.files import require_folder
+from fedsaddle.files import Record, require_folder
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
@@ -66,7 +66,7 @@ def compare(
         if file is not None:
             require_folder(key, file.parent)
     summaries: dict[str, RunSummary | SearchSummary] = {}
-    histories: dict[str, list[dict[str, Any]]] = {}
+    histories: dict[str, list[Record]] = {}
     runs: dict[str, StoredRun] = {}
     for folder in map(RunFolder, folders):
         summary, history = folder.read_finished()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fedsaddle.deployment.audit import AuditEntry
     from fedsaddle.deployment.project import Project
 
+PLACEHOLDER = "/path/at/{site}/rows.csv"
 LEAST = 5  # rows of a category, for it to leave a site
 SITE_DATA = """[data]
 name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml
@@ -57,7 +58,9 @@ FolderArgument = Annotated[
 @deploy.command("init")
 def init(
     folder: FolderArgument = Path("."),
-    sites: Annotated[int, typer.Option(metavar="NUMBER", help="Number of sites.")] = 3,
+    sites: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Number of sites; by default those of the sample, or 3.")
+    ] = None,
     server: Annotated[
         str, typer.Option(metavar="HOST", help="Host name of the server, as seen from the sites.")
     ] = "server.example.org",
@@ -70,42 +73,58 @@ def init(
     patient: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Patient in the sample, not split between parts.")
     ] = None,
+    data: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="Path of a site's table, there; {site} stands for the site's name."),
+    ] = PLACEHOLDER,
     as_json: JsonOption = False,
 ) -> None:
-    """Write deployment.toml with the sites, and fedsaddle.toml with the run and the columns that sites read."""
+    """Write deployment.toml with the sites, and what they run.
+
+    With --sample that is study.toml: the study that `fedsaddle run` does on a table, with the columns that sites read.
+    Without it, fedsaddle.toml with one run.
+    """
     from fedsaddle.deployment.project import EXAMPLE, FILE, check_server
 
-    if sites < 2:
+    if sites is not None and sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
     check_server("--server", server)
-    if sample is None:
-        data = data_section("label", None, None, NO_COLUMNS)
-    elif label is None:
+    names = [f"site-{i}" for i in range(1, (sites or 3) + 1)]
+    study: str | None = None
+    if sample is not None and label is None:
         raise NotGiven("--label", "name the column to predict, so that it is no feature")
-    else:
-        data = data_section(label, patient, site_column, sample_columns(sample, label, site_column, patient).to_toml())
+    if sample is not None and label is not None:
+        from fedsaddle.commands.study_file import study_text
+
+        judged = sample_columns(sample, label, site_column, patient)
+        study, names = study_text(
+            sample, label, site_column, patient, judged.numeric, tuple(judged.categorical), judged.left_out, sites
+        )
     require_folder("folder", folder)
     if os.path.lexists(folder / FILE):
         raise BadInput("folder", str(folder), f"already has a {FILE}; choose another folder")
     make_folder("folder", folder)
-    listed = "".join(f'[sites.site-{i}]\ndata = "/path/at/site-{i}/rows.csv"\n\n' for i in range(1, sites + 1))
+    listed = "".join(f"[sites.{name}]\ndata = {toml_string(data.replace('{site}', name))}\n\n" for name in names)
     text = EXAMPLE.format(
         name=_slug(folder.resolve().name),
         server=toml_string(server),
         port=8002,
         admin_port=8003,
-        minimum=max(1, sites - 1),
+        minimum=max(1, len(names) - 1),
         sites=listed,
     )
+    if study is not None:
+        text = re.sub(r'"fedsaddle\.toml" .*', '"study.toml"            # the study, which all sites agree to', text)
     write_atomically(folder / FILE, text.encode())
-    config = folder / "fedsaddle.toml"
-    if not os.path.lexists(config):
+    config = folder / ("fedsaddle.toml" if study is None else "study.toml")
+    if os.path.lexists(config):
+        output.line(f"{visible(config)} is there and stays as it is")
+    elif study is not None:
+        write_atomically(config, study.encode())
+    else:
         head, _, rest = CONFIG.partition("[data]")
-        run = head + data + "\n[model]" + rest.partition("[model]")[2]
-        run = run.replace("sampled_clients = 10", f"sampled_clients = {sites:<2}")
-        write_atomically(config, run.encode())
-    elif sample is not None:
-        output.line(f"{visible(config)} is there and stays as it is; the columns of the sample are:\n{data}")
+        run = head + data_section("label", None, None, NO_COLUMNS) + "\n[model]" + rest.partition("[model]")[2]
+        write_atomically(config, run.replace("sampled_clients = 10", f"sampled_clients = {len(names):<2}").encode())
     where = visible(folder)
     output.line(f"written to {where}; fill in the sites and their paths, then run: fedsaddle deploy provision {where}")
     output.emit_lines("deploy init", folder)
@@ -295,21 +314,6 @@ class SampleColumns:
     categorical: dict[str, int]  # column -> number of categories
     left_out: dict[str, str]  # column -> why
 
-    def to_toml(self) -> str:
-        """Lines of [data]; columns that are left out are comments."""
-        kinds = dict.fromkeys(self.numeric, "numbers") | {
-            name: f"{count} categories" for name, count in self.categorical.items()
-        }
-        listed = "".join(f"    {toml_string(name) + ',':<30} # {kind}\n" for name, kind in kinds.items())
-        lines = f"features = [                     # the only columns that sites read\n{listed}]\n"
-        for key, names in (("numeric", self.numeric), ("categorical", tuple(self.categorical))):
-            lines += f"{key} = [{', '.join(map(toml_string, names))}]\n" if names else ""
-        if self.left_out:
-            lines += "# left out, so that sites do not read them; to keep one, add it to `features` and, if it looks\n"
-            lines += "# like an identifier, to `columns` of each site's policy:\n"
-            lines += "".join(f"#   {toml_string(name):<28} {why}\n" for name, why in self.left_out.items())
-        return lines
-
 
 def sample_columns(path: Path, label: str, site: str | None, patient: str | None) -> SampleColumns:
     """Judge the columns of a sample: names, identifiers, free text, dates and rare values are left out."""
@@ -368,14 +372,14 @@ def data_section(label: str, patient: str | None, site: str | None, columns: str
 
 def check_run(project: Project, folder: Path) -> None:
     """Refuse a config that sites would refuse; warn of columns that they will leave out."""
-    from fedsaddle.config.schema import read_config
     from fedsaddle.data.tables.judge import by_name
     from fedsaddle.deployment.project import require_deployable, require_named_columns
     from fedsaddle.deployment.site_policy import FILE as POLICY
     from fedsaddle.deployment.site_policy import SitePolicy, module_digests
     from fedsaddle.metrics.selection import Selection
+    from fedsaddle.studies.study_plan import base_config
 
-    config = read_config(folder / project.deployment.config)
+    config = base_config(folder / project.deployment.config)
     require_deployable(config)
     require_named_columns(config, project.files)
     options = config.data.options() if config.data.name == "file" else {}

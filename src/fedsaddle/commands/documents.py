@@ -31,10 +31,11 @@ class ModelAt:
 
     target: str
 
-    def load(self) -> Any:
+    def load(self) -> type:
         """The model."""
         module, _, name = self.target.partition(":")
-        return getattr(import_module(module), name)
+        found: type = getattr(import_module(module), name)
+        return found
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return handler.generate_schema(self.load())

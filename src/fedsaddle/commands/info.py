@@ -5,25 +5,27 @@ from __future__ import annotations
 import inspect
 import os
 import platform
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, TypeGuard, get_args, get_origin, get_type_hints
 
 import typer
 from typing_extensions import is_typeddict
 
 from fedsaddle import __version__
 from fedsaddle.commands.documents import DOCUMENTS, SCHEMA, DoctorDocument, ListDocument, ModelAt, SchemaDocument
-from fedsaddle.commands.options import complete_kinds
+from fedsaddle.commands.options import beginning
 from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.config.registry import LISTED, group_of, with_brought
 from fedsaddle.errors import BadInput, install
-from fedsaddle.own_code import brought, clashes
+from fedsaddle.files import JsonObject
+from fedsaddle.own_code import clashes, plugins_of
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import BaseModel, TypeAdapter
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors")
 TOLERANCE = 1e-4  # of the largest difference between the engines' models
@@ -82,6 +84,11 @@ def _workers() -> str:
         return f"workers: processes; Ray is not installed (for it, {install('ray')})"
 
 
+def _complete_kinds(incomplete: str) -> list[str]:
+    """What `fedsaddle list` lists."""
+    return beginning(incomplete, LISTED)
+
+
 def list_names(
     what: Annotated[
         str,
@@ -89,7 +96,7 @@ def list_names(
             metavar="KIND",
             help=f"One of {', '.join(LISTED)}; by default all.",
             show_default=False,
-            autocompletion=complete_kinds,
+            autocompletion=_complete_kinds,
         ),
     ] = "",
     as_json: JsonOption = False,
@@ -130,14 +137,14 @@ def schema(as_json: JsonOption = True) -> None:
     output.emit(document)
 
 
-def all_documents() -> list[Any]:
+def all_documents() -> list[type]:
     """Our documents, and `DOCUMENTS` of the modules with other packages' commands."""
-    modules = dict.fromkeys(one.target.partition(":")[0] for one in brought("commands"))
+    modules = dict.fromkeys(one.target.partition(":")[0] for one in plugins_of("commands"))
     ours = [kind.load() if isinstance(kind, ModelAt) else kind for kind in DOCUMENTS]
     return [*ours, *(kind for module in modules for kind in getattr(import_module(module), "DOCUMENTS", ()))]
 
 
-def json_schema(kind: Any) -> dict[str, Any]:
+def json_schema(kind: type) -> JsonObject:
     """The JSON Schema of a document, with the texts of its keys."""
     found = adapter(kind).json_schema()
     for part in (found, *found.get("$defs", {}).values()):
@@ -148,7 +155,7 @@ def json_schema(kind: Any) -> dict[str, Any]:
     return found
 
 
-def adapter(kind: Any) -> TypeAdapter[Any]:
+def adapter(kind: type) -> TypeAdapter[JsonObject]:
     """What validates a document; keys that it does not have are refused."""
     from pydantic import TypeAdapter, with_config
 
@@ -158,35 +165,39 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def texts(kind: Any) -> dict[str, str]:
+def texts(kind: type) -> dict[str, str]:
     """By key: what it means, from the annotations of a typed dictionary or the fields of a model."""
-    if is_typeddict(kind):
+    if (model := _model(kind)) is None:
         return {key: about_of(hint) for key, hint in get_type_hints(kind, include_extras=True).items()}
-    return {one.alias or name: one.description or "" for name, one in kind.model_fields.items()}
+    return {one.alias or name: one.description or "" for name, one in model.model_fields.items()}
 
 
-def hints_of(kind: Any) -> dict[str, Any]:
+def hints_of(kind: type) -> Mapping[str, object]:
     """By key: its type."""
-    if is_typeddict(kind):
+    if (model := _model(kind)) is None:
         return get_type_hints(kind)
-    return {one.alias or name: one.annotation for name, one in kind.model_fields.items()}
+    return {one.alias or name: one.annotation for name, one in model.model_fields.items()}
 
 
-def is_document(kind: object) -> bool:
-    """Whether a type is a typed dictionary or a model."""
+def _model(kind: object) -> type[BaseModel] | None:
     from pydantic import BaseModel
 
-    return inspect.isclass(kind) and (is_typeddict(kind) or issubclass(kind, BaseModel))
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def about_of(hint: Any) -> str:
+def is_document(kind: object) -> TypeGuard[type]:
+    """Whether a type is a typed dictionary or a model."""
+    return inspect.isclass(kind) and (is_typeddict(kind) or _model(kind) is not None)
+
+
+def about_of(hint: object) -> str:
     """The text of an annotated type; empty if it has none."""
     if get_origin(hint) is not Annotated:
         return ""
     return next((mark for mark in get_args(hint)[1:] if isinstance(mark, str)), "")
 
 
-def parts_of(kind: Any) -> list[Any]:
+def parts_of(kind: type) -> list[type]:
     """The types of a document and of all objects in it."""
     found = [kind]
     for hint in hints_of(kind).values():
@@ -196,5 +207,5 @@ def parts_of(kind: Any) -> list[Any]:
     return found
 
 
-def _parts(hint: Any) -> list[Any]:
+def _parts(hint: object) -> list[object]:
     return [hint, *(deep for part in get_args(hint) for deep in _parts(part))]

@@ -6,16 +6,16 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from fedsaddle.config.registry import ALGORITHMS, DATASETS, ENGINES, LISTED, MODELS, PROBLEMS, SPLITS, entry
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, ENGINES, MODELS, PROBLEMS, SPLITS, entry
 from fedsaddle.errors import BadCheckpoint, BadInput, NotGiven
-from fedsaddle.files import require_path
+from fedsaddle.files import JsonObject, require_path
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
@@ -59,18 +59,15 @@ BASH = "complete_bash"
 VARIABLE = "_FEDSADDLE_COMPLETE"
 
 
-def usable(parameter: typer.CallbackParam, path: Any) -> Any:
+Paths = TypeVar("Paths", Path | None, list[Path], list[str])
+
+
+def usable(parameter: typer.CallbackParam, path: Paths) -> Paths:
     """Refuse paths that no file can have, such as very long ones, whatever the command does with them."""
     for one in path if isinstance(path, list | tuple) else [path]:
         if one is not None:
             require_path(str(parameter.name), Path(one))
     return path
-
-
-def usable_each(key: str, paths: list[str]) -> None:
-    """Refuse paths that no file can have."""
-    for one in paths:
-        require_path(key, Path(one))
 
 
 def tracked(track: list[str] | None) -> list[str]:
@@ -87,7 +84,7 @@ def tracked(track: list[str] | None) -> list[str]:
     return changes
 
 
-def refuse_options(options: dict[str, Any], what: str) -> None:
+def refuse_options(options: Mapping[str, object], what: str) -> None:
     """Refuse options that have no effect."""
     for key, value in options.items():
         if value is not None and value is not False:
@@ -97,21 +94,6 @@ def refuse_options(options: dict[str, Any], what: str) -> None:
 def complete_algorithms(incomplete: str) -> list[tuple[str, str]]:
     """Names of algorithms, and what they are."""
     return [(name, entry.about) for name, entry in ALGORITHMS.items() if name.startswith(incomplete)]
-
-
-def complete_engines(incomplete: str) -> list[str]:
-    """Names of engines."""
-    return _beginning(incomplete, ENGINES)
-
-
-def complete_kinds(incomplete: str) -> list[str]:
-    """What `fedsaddle list` lists."""
-    return _beginning(incomplete, LISTED)
-
-
-def complete_aims(incomplete: str) -> list[str]:
-    """What a search can be for."""
-    return _beginning(incomplete, ("auroc", "average-precision", "partial-auroc", "worst-site", "accuracy"))
 
 
 def complete_changes(incomplete: str) -> list[str]:
@@ -124,7 +106,7 @@ def complete_changes(incomplete: str) -> list[str]:
     key, equals, begun = incomplete.partition("=")
     if equals:
         done, comma, last = begun.rpartition(",")  # of a sweep: name=FedAvg,DR
-        return [f"{key}={done}{comma}{name}" for name in _beginning(last, NAMED.get(key, ()))]
+        return [f"{key}={done}{comma}{name}" for name in beginning(last, NAMED.get(key, ()))]
     return [f"{known}=" for known in (*NAMED, *KEYS) if known.startswith(incomplete)]
 
 
@@ -143,7 +125,8 @@ def after_equals(environment: dict[str, str] | None = None) -> list[str] | None:
     return [one.partition("=")[2].replace(" ", "\\ ") for one in completed]
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+def beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    """The names that begin with what is there."""
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -221,24 +204,6 @@ GroupsOption = Annotated[
         rich_help_panel=YOUR_TABLE,
     ),
 ]
-TestSiteOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Test on this site and do not train on it.",
-        show_default=False,
-        rich_help_panel=YOUR_TABLE,
-    ),
-]
-TrackOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TRACKER",
-        help="Log to tensorboard, mlflow=URI or wandb=PROJECT.",
-        show_default=False,
-        rich_help_panel=OUTPUT,
-    ),
-]
 AlgorithmOption = Annotated[
     str | None,
     typer.Option(
@@ -251,7 +216,6 @@ AlgorithmOption = Annotated[
 ]
 
 
-TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
 OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in (
@@ -280,7 +244,9 @@ def _worded(text: str) -> str:
 
 
 @in_options()
-def table_of(table: Path | None, site: str | None, label: str | None, **others: Any) -> TableConfig | None:
+def table_of(
+    table: Path | None, site: str | None, label: str | None, **others: str | int | list[str] | None
+) -> TableConfig | None:
     """The table that the options describe; None without one."""
     if table is None:
         for key, value in {"site": site, "label": label, **others}.items():
@@ -296,9 +262,8 @@ def table_of(table: Path | None, site: str | None, label: str | None, **others: 
     if site is None or label is None:
         columns = f"name a column of {visible(table.name)}, one of {listed_names(column_names(table))}"
         raise NotGiven("--site" if site is None else "--label", columns)
-    others["groups"] = listed(others.get("groups") or ())
-    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
-    found = TableConfig(table, site, label, **given)
+    given: JsonObject = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
+    found = TableConfig(table, site, label, **{**given, "groups": listed(given.get("groups", ()))})
     found.refuse_two_roles()
     if found.algorithm is not None:
         entry(ALGORITHMS, "algorithm", found.algorithm)
@@ -314,11 +279,6 @@ def listed(options: Sequence[str]) -> tuple[str, ...]:
     """
     names = [name.strip() for line in csv.reader(options, skipinitialspace=True) for name in line]
     return tuple(dict.fromkeys(name for name in names if name))
-
-
-def is_table(path: Path) -> bool:
-    """Whether a file is a table, by its name; it may be packed with gzip."""
-    return Path(path.name.lower().removesuffix(".gz")).suffix in TABLES
 
 
 def seconds_of(text: str) -> float:

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedsaddle.commands.documents import SCHEMA, ErrorDocument, LinesDocument
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json
 from fedsaddle.text import shortened, visible
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Output:
 output = Output()
 
 
-def json_text(document: Mapping[str, Any]) -> str:
+def json_text(document: Mapping[str, object]) -> str:
     """The document as text; what is not finite is null.
 
     Examples:
@@ -122,7 +123,7 @@ def json_text(document: Mapping[str, Any]) -> str:
     return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """The value with null in the place of NaN and infinity, at any depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -139,7 +140,7 @@ def json_wanted(arguments: Sequence[str]) -> bool:
     return "--json" in before_dashes
 
 
-def _shown(value: object) -> Any:
+def _shown(value: object) -> Json:
     """A refused value as it is, or as text if JSON has no such thing or it is long."""
     if value is None or isinstance(value, bool | int | float):
         return value

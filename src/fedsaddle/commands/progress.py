@@ -53,6 +53,7 @@ class Display:
     """
 
     def __init__(self, title: str, console: Console | None = None, quiet: bool | None = None) -> None:
+        self.title = title
         self.console = output.errors() if console is None else console
         self.quiet = output.quiet if quiet is None else quiet
         self.silent = self.quiet or has_bar(self.console)  # no lines
@@ -123,7 +124,7 @@ class RoundProgress(Display):
         pace: Callable[[], float | None] | None = None,
     ) -> None:
         super().__init__(title, console, quiet)
-        self.title, self.rounds, self.pace = title, rounds, pace
+        self.rounds, self.pace = rounds, pace
         self.worst, self.done = "", 0
         self.first: int | None = None  # rounds that were done before, in a run that was resumed
         self.show(title, 0, rounds, f"0/{rounds}")
@@ -147,6 +148,24 @@ class RoundProgress(Display):
         own = (time.monotonic() - self.began) / max(self.done - self.first, 1)
         pace = own if self.pace is None else self.pace()
         return "" if pace is None else f"about {duration(pace * max(self.rounds - self.done, 0))} left"
+
+
+class ModelsProgress(Display):
+    """The progress of models that are trained one after the other, called with those that are done and their number."""
+
+    done, total = 0, 0
+
+    def __call__(self, done: int, total: int) -> None:
+        """Advance to `done` models."""
+        self.done, self.total = done, total
+        self.show(self.title, done, total, f"{done}/{total}")
+        self.line(f"{self.title}: {done} of {total}")
+
+    def left(self) -> str:
+        """Of all models; nothing before the first is done."""
+        if not self.done:
+            return ""
+        return f"about {duration((time.monotonic() - self.began) / self.done * (self.total - self.done))} left"
 
 
 @dataclass
@@ -182,7 +201,7 @@ class RunsProgress(Display):
 
     def __init__(self, title: str, weights: Sequence[float]) -> None:
         super().__init__(title)
-        self.title, self.count, self.pace = title, len(weights), Pace(sum(weights))
+        self.count, self.pace = len(weights), Pace(sum(weights))
         self.parts: dict[str, float] = {}  # of the runs that are under way: the weight that is done
         self.show(title, 0, self.pace.total, f"0 of {self.count} runs")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,12 +23,8 @@ from fedsaddle.commands.options import (
     PatientOption,
     PositiveOption,
     SiteOption,
-    TestSiteOption,
-    TrackOption,
-    complete_aims,
+    beginning,
     complete_changes,
-    complete_engines,
-    is_table,
     refuse_options,
     seconds_of,
     table_of,
@@ -36,11 +32,26 @@ from fedsaddle.commands.options import (
     usable,
 )
 from fedsaddle.commands.output import JsonOption, QuietOption
+from fedsaddle.config.registry import ENGINES
 from fedsaddle.errors import BadInput
 from fedsaddle.processes import loading
 
-if TYPE_CHECKING:
-    from fedsaddle.studies.table_config import TableConfig
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
+
+
+def _complete_engines(incomplete: str) -> list[str]:
+    """Names of engines."""
+    return beginning(incomplete, ENGINES)
+
+
+def _complete_aims(incomplete: str) -> list[str]:
+    """What a search can be for."""
+    return beginning(incomplete, ("auroc", "average-precision", "partial-auroc", "worst-site", "accuracy"))
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a file is a table, by its name; it may be packed with gzip."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix in TABLES
 
 
 def run(
@@ -57,7 +68,15 @@ def run(
     categorical: CategoricalOption = None,
     drop: DropOption = None,
     groups: GroupsOption = None,
-    test_site: TestSiteOption = None,
+    test_site: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Test on this site and do not train on it.",
+            show_default=False,
+            rich_help_panel=YOUR_TABLE,
+        ),
+    ] = None,
     leave_one_site_out: Annotated[
         bool,
         typer.Option(
@@ -74,7 +93,7 @@ def run(
             metavar="MEASURE",
             help="Search for the best auroc (default), average-precision, partial-auroc, worst-site or accuracy.",
             show_default=False,
-            autocompletion=complete_aims,
+            autocompletion=_complete_aims,
             rich_help_panel=TRAINING,
         ),
     ] = None,
@@ -117,7 +136,7 @@ def run(
             metavar="NAME",
             help="vectorised, processes, ray, serial or nvflare.",
             show_default=False,
-            autocompletion=complete_engines,
+            autocompletion=_complete_engines,
             rich_help_panel=CONFIG,
         ),
     ] = None,
@@ -137,7 +156,15 @@ def run(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
-    track: TrackOption = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TRACKER",
+            help="Log to tensorboard, mlflow=URI or wandb=PROJECT.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -157,9 +184,10 @@ def run(
     """
     with loading():
         from fedsaddle.commands.simulation import run_config
+        from fedsaddle.studies.study_plan import is_study
 
     own_table = table_of(
-        config if is_table(config) else None,
+        config if _is_table(config) else None,
         site,
         label,
         positive=positive,
@@ -173,29 +201,34 @@ def run(
         test_sites=test_site,
         seed=seed,
     )
+    if own_table is None and is_study(config):
+        from fedsaddle.commands.run_study import run_study
+
+        others = {"set": set, "device": device, "track": track, "for": aim, "budget": budget, "algorithm": algorithm}
+        refuse_options(
+            {**others, "sensitivity": sensitivity}, "a run; a study has all in its file, which sites agreed to"
+        )
+        if engine not in (None, "nvflare"):
+            raise BadInput("--engine", engine, "a study runs at the sites of its deployment; leave it out")
+        raise typer.Exit(run_study(config, out, resume))
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
     changes += [f'engine.device="{device}"'] if device else []
     searches = own_table is not None and algorithm is None and not changes
     if track and searches:
         raise BadInput("--track", track[0], "is not for a search; leave it out, or name an --algorithm")
     changes += tracked(track)
-    options = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
     if not searches:
-        refuse_options(options, "a search on your own table, without --algorithm, --set and --engine")
+        wanted = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
+        refuse_options(wanted, "a search on your own table, without --algorithm, --set and --engine")
     if dry_run:
         from fedsaddle.commands.plan import print_run_plan
 
         raise typer.Exit(print_run_plan(config, changes, out, own_table, aim, budget, searches))
     if own_table is None or not searches:
         raise typer.Exit(run_config(config, changes, out, resume, own_table))
-    raise typer.Exit(_search(own_table, options, out, resume))
-
-
-def _search(table: TableConfig, options: dict[str, Any], out: Path | None, resume: bool) -> int:
-    """Search among candidates on your own table; return the exit code."""
     from fedsaddle.commands.run_table import run_table
+    from fedsaddle.studies.table_study import BUDGET, StudyOptions
 
-    given = {("aim" if k == "for" else k): v for k, v in options.items() if v is not None}
-    if "budget" in given:
-        given["budget"] = seconds_of(given["budget"])
-    return run_table(table, given, out, resume)
+    seconds = BUDGET if budget is None else seconds_of(budget)
+    options = StudyOptions("auroc" if aim is None else aim, seconds, sensitivity, leave_one_site_out)
+    raise typer.Exit(run_table(own_table, options, out, resume))

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedsaddle.commands.output import output
 from fedsaddle.commands.progress import RoundProgress
@@ -24,7 +24,7 @@ from fedsaddle.deployment.project import (
 from fedsaddle.deployment.site_worker import safe_name
 from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError, MissingData
-from fedsaddle.files import make_folder, read_object, write_json
+from fedsaddle.files import Record, make_folder, read_object, write_json
 from fedsaddle.report import plots
 from fedsaddle.report.tables import of_sites, one_run
 from fedsaddle.runs.closing import exit_code
@@ -135,9 +135,9 @@ def _follow(
     """Run at the sites to the end, then print and plot; return the exit code."""
     from fedsaddle.deployment.nvflare.supervise import Supervisor
 
-    latest: dict[str, Any] = {}  # what the server says of its rounds: waiting for sites is no part of its pace
+    latest: Record = {}  # what the server says of its rounds: waiting for sites is no part of its pace
 
-    def on_progress(content: dict[str, Any]) -> None:
+    def on_progress(content: Record) -> None:
         latest.update(content)
         write_progress(folder.progress, content)
 
@@ -149,7 +149,7 @@ def _follow(
             progress.warn(begun.warning)
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
 
-        def on_record(record: dict[str, Any]) -> None:
+        def on_record(record: Record) -> None:
             if supervisor.records_seen == 1:  # the server sends all records
                 folder.begin([], project.names)
             folder.append(record, project.names)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -39,18 +38,27 @@ MOST_EFFECTS = 12
 
 
 @in_options()
-def run_table(table: TableConfig, wishes: dict[str, Any], out: Path | None, resume: bool) -> int:
+def run_table(table: TableConfig, options: StudyOptions, out: Path | None, resume: bool) -> int:
     """Run a study and print it; return the exit code."""
     assert isinstance(table.table, Path)
     folder = RunFolder(out or Path("runs") / table.table.name.removesuffix(".gz").rsplit(".", 1)[0])
-    options = StudyOptions(**wishes)
     if resume and folder.summary.exists():
         require_folder("out", folder.path)
         check_folder(folder, settings_of(table, options), resume)
         return _show_finished(folder, table.table)
     roles = {f.name: getattr(table, f.name) for f in fields(table) if f.name not in ("table", "algorithm")}
     with _OnTerminal(options.budget) as watch:
-        found = study(table.table, **roles, **wishes, out=folder.path, resume=resume, watch=watch)
+        found = study(
+            table.table,
+            **roles,
+            aim=options.aim,
+            budget=options.budget,
+            sensitivity=options.sensitivity,
+            leave_one_site_out=options.leave_one_site_out,
+            out=folder.path,
+            resume=resume,
+            watch=watch,
+        )
     _print(found)
     _say(output.errors(), [f"warning: {warning.text}" for warning in found.summary.warnings])
     if found.report is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from torch import Tensor
@@ -22,7 +21,7 @@ from fedsaddle.config.toml_files import parse_toml
 from fedsaddle.data.cautions import cautions_of_run
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadInput, Diverged
-from fedsaddle.files import Record, require_folder, write_atomically
+from fedsaddle.files import Json, Record, require_folder, write_atomically
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.metrics.selection import pooled_part
 from fedsaddle.processes import Interruption, terminate_as_interrupt
@@ -267,7 +266,7 @@ def has_baseline(config: Config) -> bool:
 def baseline_of(config: Config, algorithm: AnyAlgorithm, rounds: int) -> Config:
     """FedAvg on cross-entropy, with the same rounds, clients, local steps, batches and start, and its default step."""
     common = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
-    alone: dict[str, Any] = {"rounds": rounds, "target": None, "measures": []}
+    alone: dict[str, Json] = {"rounds": rounds, "target": None, "measures": []}
     if config.run.measures:  # one of them may be what `select` names
         alone |= {"select": None, "patience": None}
     return config.model_copy(

@@ -13,8 +13,8 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import typer
 
-from fedsaddle.commands.options import usable_each
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.files import require_path
 from fedsaddle.processes import terminate_as_interrupt
 from fedsaddle.text import visible
 
@@ -40,7 +40,8 @@ def watch(
     ] = None,
 ) -> None:
     """Follow runs on a local page: progress, curves, sites, cost and time left."""
-    usable_each("folders", folders)
+    for one in folders:
+        require_path("folders", Path(one))
     raise typer.Exit(follow(folders, port, open))
 
 

@@ -35,7 +35,7 @@ from fedsaddle.numerics.optimisers import LocalOptimiser, ServerOptimiser
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
 from fedsaddle.numerics.schedules import Schedule, Warmup
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 from fedsaddle.problems.losses import Loss
 from fedsaddle.problems.pair_losses import MarginLoss, PairLoss
 
@@ -54,8 +54,8 @@ NAMED_KINDS: dict[type, Mapping[str, Entry]] = {
 
 
 def arguments_of(
-    section: str, make: Callable[..., Any], given: Mapping[str, Any], built: Iterable[str] = ()
-) -> dict[str, Any]:
+    section: str, make: Callable[..., object], given: Mapping[str, object], built: Iterable[str] = ()
+) -> dict[str, object]:
     """The options of a section as arguments of `make`; the caller supplies those in `built`."""
     hints = hints_of(make)
     options = {key: _tuples(value) for key, value in given.items()}
@@ -64,7 +64,7 @@ def arguments_of(
     return check_options(section, make, options, built)
 
 
-def _part(key: str, hint: Any, value: Any) -> Any:
+def _part(key: str, hint: object, value: object) -> object:
     """Build the object that a table (or, for losses, a name) describes; return any other value unchanged."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     table = next((NAMED_KINDS[kind] for kind in kinds if kind in NAMED_KINDS), None)
@@ -87,22 +87,23 @@ def _part(key: str, hint: Any, value: Any) -> Any:
     known = entry(table, named, value["name"])
     options = {k: v for k, v in value.items() if k != "name"}
     warmup = options.pop("warmup", None) if table is SCHEDULES else None
-    with told_in_one_line(named, value["name"], known.own):
+    with user_code_errors(named, value["name"], known.own):
         made = _make(key, known.load(), options)
     if known.own:
         require_made(group_of(table), named, value["name"], made)
     if warmup is None:
         return made
+    assert isinstance(made, Schedule)
     with within(key):
         return Warmup(whole("warmup", warmup, least=0), made)
 
 
-def _make(key: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+def _make(key: str, make: Callable[..., object], options: Mapping[str, object]) -> object:
     with within(key):
         return make(**arguments_of(key, make, options, built=("prior", "first_is_higher")))
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> object:
     """Convert lists of lists, such as the stages of a schedule, to lists of tuples."""
     if isinstance(value, list) and value and all(isinstance(part, list) for part in value):
         return [tuple(part) for part in value]
@@ -114,8 +115,8 @@ _OPEN: ConfigDict = {**_STRICT, "extra": "allow"}  # for functions with `**optio
 
 
 def check_options(
-    section: str, target: Callable[..., Any], given: dict[str, Any], built: Iterable[str] = ()
-) -> dict[str, Any]:
+    section: str, target: Callable[..., object], given: Mapping[str, object], built: Iterable[str] = ()
+) -> dict[str, object]:
     """Check `given` against the signature of `target`; the caller supplies the keys in `built`."""
     hints = hints_of(target)
     fields: dict[str, Any] = {}
@@ -132,7 +133,7 @@ def check_options(
     try:
         accepted = model(**given)
     except ValidationError as error:
-        raise to_bad_input(section, first_error(error), fields, given) from None
+        raise to_bad_input(section, first_error(error), fields) from None
     return {name: getattr(accepted, name) for name in given}
 
 
@@ -147,7 +148,7 @@ def _model(config: ConfigDict, fields: dict[str, Any]) -> type[BaseModel]:
             return create_model("Options", __config__=config, **plain)
 
 
-def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
+def hints_of(target: Callable[..., object]) -> dict[str, object]:
     """The annotations of a signature; none where a user's name what cannot be found."""
     plain_class = isinstance(target, type) and not is_dataclass(target)
     try:
@@ -162,7 +163,7 @@ def first_error(error: ValidationError) -> ErrorDetails:
     return next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
 
 
-def to_bad_input(section: str, error: ErrorDetails, known: Iterable[str], given: Any = None) -> BadInput:
+def to_bad_input(section: str, error: ErrorDetails, known: Iterable[str]) -> BadInput:
     """Convert an error of pydantic to `BadInput`: key, value, remedy."""
     path = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "is-instance"))]
     key = ".".join(p for p in [section, *path[:3]] if p and p not in ("int", "float", "str", "none", "bool"))

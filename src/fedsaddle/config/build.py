@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -35,7 +34,7 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput, within
 from fedsaddle.metrics.measures import Measure, MeasureSpec, measures_of
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 from fedsaddle.problems.protocols import Problem
 
 
@@ -54,7 +53,7 @@ def _measure(given: MeasureSpec, key: str) -> MeasureSpec:
     known = entry(MEASURES, key, name)
     make, section = known.load(), f"{key}.{name}"
     options = check_options(section, make, options)
-    with within(section), told_in_one_line(key, name, known.own):
+    with within(section), user_code_errors(key, name, known.own):
         measure: Measure = make(**options)
     if known.own:
         require_made("measures", key, name, measure)
@@ -98,7 +97,7 @@ def _check_problem(config: Config) -> None:
     require_known("problem", options, ["risk", "outputs", *names])
 
 
-def require_known(section: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+def require_known(section: str, given: Mapping[str, object], known: Collection[str]) -> None:
     """Refuse keys that are not known, with the nearest one that is."""
     for key, value in given.items():
         if key not in known:
@@ -106,7 +105,7 @@ def require_known(section: str, given: Mapping[str, Any], known: Collection[str]
             raise BadInput(f"{section}.{key}", value, f"unknown key; {hint}known keys: {', '.join(known) or 'none'}")
 
 
-def _parameters(make: Callable[..., Any]) -> list[str]:
+def _parameters(make: Callable[..., object]) -> list[str]:
     return [name for name in inspect.signature(make).parameters if name != "self"]
 
 
@@ -155,17 +154,26 @@ def build_algorithm(
     layers, memory = given.pop(LOCAL_LAYERS, None), given.pop(MIXING, None)
     options, make = known.bind("algorithm", name, given), known.load()
     refuse_keys_of_others("algorithm", name, given)
-    with within("algorithm"), told_in_one_line("algorithm.name", name, known.own):
+    with within("algorithm"), user_code_errors("algorithm.name", name, known.own):
         algorithm: AnyAlgorithm = make(problem=problem, **arguments_of("algorithm", make, options, built=("problem",)))
         return private(config, with_mixing(with_local_layers(algorithm, layers), memory)), model
 
 
-def algorithm(name: str, *, problem: Problem, **options: Any) -> AnyAlgorithm:
+def algorithm(
+    name: str,
+    *,
+    problem: Problem,
+    local_layers: Sequence[str] | None = None,
+    anderson: int | None = None,
+    **options: object,
+) -> AnyAlgorithm:
     """An algorithm by name, with the arguments that the name fixes: AFL is DRFA with one local step.
 
     Args:
         name: one of `fedsaddle list algorithms`, or a class of your own as "module:name".
         problem: the problem to solve.
+        local_layers: names of layers that stay at the clients, such as `["2.*"]`; None: all are averaged.
+        anderson: memory of Anderson mixing at the server, for algorithms with deterministic rounds; None: no mixing.
         **options: arguments of the algorithm, as objects or in the form of a config.
 
     Raises:
@@ -179,15 +187,14 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> AnyAlgorithm:
     """
     known = entry(ALGORITHMS, "name", name)
     make = known.load()
-    layers, memory = options.pop(LOCAL_LAYERS, None), options.pop(MIXING, None)
     given = known.bind("options", name, options)
     refuse_keys_of_others("options", name, options)
-    with told_in_one_line("name", name, known.own):
+    with user_code_errors("name", name, known.own):
         found: AnyAlgorithm = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
-    return with_mixing(with_local_layers(found, layers), memory)
+    return with_mixing(with_local_layers(found, local_layers), anderson)
 
 
-def with_mixing(algorithm: AnyAlgorithm, memory: Any) -> AnyAlgorithm:
+def with_mixing(algorithm: AnyAlgorithm, memory: int | None) -> AnyAlgorithm:
     """The algorithm, with Anderson mixing of the server's iterates if a memory is given."""
     if memory is None:
         return algorithm
@@ -197,7 +204,7 @@ def with_mixing(algorithm: AnyAlgorithm, memory: Any) -> AnyAlgorithm:
         raise reason if reason.key != "memory" else BadInput(MIXING, reason.value, reason.remedy) from None
 
 
-def with_local_layers(algorithm: AnyAlgorithm, layers: Any) -> AnyAlgorithm:
+def with_local_layers(algorithm: AnyAlgorithm, layers: Sequence[str] | None) -> AnyAlgorithm:
     """The algorithm, with layers that stay at the clients if some are named."""
     if layers is None:
         return algorithm

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from fedsaddle.config.arguments import check_options
 from fedsaddle.config.code_kinds import require_made
@@ -12,16 +11,26 @@ from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, Entry, entry
 from fedsaddle.config.schema import Config, RowsConfig
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
+from fedsaddle.data.splits.partition import Split
+from fedsaddle.data.table import Dataset
 from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.errors import BadInput, within
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 
 
 def load(
-    name: str, *, split: str = "iid", seed: int = 0, test_share: float = 0.2, options: dict[str, Any] | None = None,
-    noise: Noise | None = None, stratify: bool = False, validation_share: float = 0.0, test_clients: Sequence[str] = (),
-    **split_options: Any,
-) -> FederatedData:  # fmt: skip
+    name: str,
+    *,
+    split: str = "iid",
+    seed: int = 0,
+    test_share: float = 0.2,
+    options: Mapping[str, object] | None = None,
+    noise: Noise | None = None,
+    stratify: bool = False,
+    validation_share: float = 0.0,
+    test_clients: Sequence[str] = (),
+    **split_options: object,
+) -> FederatedData:
     """A data set by name, partitioned between clients.
 
     Args:
@@ -46,12 +55,14 @@ def load(
         20
     """
     known_data, known_split = entry(DATASETS, "name", name), entry(SPLITS, "split", split)
-    if options is not None and not isinstance(options, dict):
+    if options is not None and not isinstance(options, Mapping):
         raise BadInput("options", options, 'give a dictionary, such as {"images": True}')
     if noise is not None and not isinstance(noise, Noise):
         raise BadInput("noise", noise, "give fs.Noise(...)")
     rule = _made("splits", known_split, "split", split, check_options("split", known_split.load(), split_options))
     dataset = _made("datasets", known_data, "name", name, check_options("options", known_data.load(), options or {}))
+    assert isinstance(rule, Split)
+    assert isinstance(dataset, Dataset)
     data = federate(dataset, rule, seed, test_share, stratify, validation_share, test_clients)
     return data if noise is None else noise.apply(data, seed)
 
@@ -81,6 +92,8 @@ def build_rows(config: RowsConfig, seed: int, pooled: bool = False) -> Federated
     with within("data"):
         checked = check_options("data", known_data.load(), options)
         dataset = _made("datasets", known_data, "data.name", own.name, checked)
+    assert isinstance(rule, Split)
+    assert isinstance(dataset, Dataset)
     if own.minimum_cell > 1 and isinstance(dataset.pending, TableFeatures):
         dataset = replace(dataset, pending=dataset.pending.treated(minimum_cell=own.minimum_cell))
     with within("split"):
@@ -94,11 +107,12 @@ def build_rows(config: RowsConfig, seed: int, pooled: bool = False) -> Federated
         return data if share is None else data.balanced(share)
 
 
-def _made(group: str, known: Entry, key: str, name: str, options: dict[str, Any]) -> Any:
+def _made(group: str, known: Entry, key: str, name: str, options: Mapping[str, object]) -> object:
     """Call what a name stands for; of other people's code, look at what it gives."""
     if not known.own:
-        return known.load()(**options)
-    with told_in_one_line(key, name, known.own):
+        made: object = known.load()(**options)
+        return made
+    with user_code_errors(key, name, known.own):
         made = known.load()(**options)
     require_made(group, key, name, made)
     return made

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from fedsaddle.config.schema import Config, Experiment, NamedSection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables.small_cells import disclosed_label_counts
 from fedsaddle.errors import BadInput, within
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 from fedsaddle.problems.models.transfer import freeze_, trained_tensors, warm_started
 from fedsaddle.problems.protocols import DataFacts, Problem
 
@@ -36,12 +36,13 @@ ASKED: dict[str, str] = {
     "size": "the same",
     "characters": "size of the alphabet, for text",
 }
+Shape = int | tuple[int, ...]
 ALWAYS = ("inputs", "outputs", "classes")
 
 
 def asked_shapes(
-    make: Callable[..., Any], key: str, name: str, facts: DataFacts, scores: int, given: Collection[str] = ()
-) -> dict[str, Any]:
+    make: Callable[..., object], key: str, name: str, facts: DataFacts, scores: int, given: Collection[str] = ()
+) -> dict[str, Shape]:
     """The arguments in `ASKED` that the signature of `make` has and the config does not give.
 
     Those in `ALWAYS` even where they have a default; of the others a default counts.
@@ -51,8 +52,8 @@ def asked_shapes(
     return {parameter: _shape(parameter, key, name, facts, scores) for parameter in wanted}
 
 
-def _shape(parameter: str, key: str, name: str, facts: DataFacts, scores: int) -> Any:
-    simple = {"inputs": facts.features, "features": facts.features, "shape": facts.shape}
+def _shape(parameter: str, key: str, name: str, facts: DataFacts, scores: int) -> Shape:
+    simple: dict[str, Shape] = {"inputs": facts.features, "features": facts.features, "shape": facts.shape}
     simple |= {"outputs": scores, "classes": scores}
     if parameter in simple:
         return simple[parameter]
@@ -83,7 +84,7 @@ class NamedModel:
 
     section: NamedSection
     facts: DataFacts
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, object] = field(default_factory=dict)
 
     def __call__(self, scores: int) -> nn.Module:
         """Build the model; with `start_from`, load the weights of an earlier run (all but a `fresh` head)."""
@@ -96,7 +97,7 @@ class NamedModel:
             if head is not None and trained is None:
                 raise BadInput("head", head, "is for a model that starts from a trained one; give start_from as well")
             self.arguments = {**shapes, **arguments_of("model", make, options, built=shapes)}
-            with told_in_one_line("model.name", self.section.name, known.own):
+            with user_code_errors("model.name", self.section.name, known.own):
                 made: nn.Module = make(**self.arguments)
             if known.own:
                 require_made("models", "model.name", self.section.name, made)
@@ -104,12 +105,12 @@ class NamedModel:
                 made = warm_started(made, trained_tensors(str(trained)), "auto" if head is None else head)
             return _frozen(made, given.get("frozen"))
 
-    def _shapes(self, known: Entry, scores: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _shapes(self, known: Entry, scores: int, given: Mapping[str, object]) -> dict[str, Shape]:
         """What the data settle: of our models by their function, of own ones by the names of their arguments."""
         if known.own:
             return asked_shapes(known.load(), "model.name", self.section.name, self.facts, scores, given)
         module, _, name = known.shapes.partition(":")
-        shapes: dict[str, Any] = getattr(import_module(module), name)(self.facts, scores)
+        shapes: dict[str, Shape] = getattr(import_module(module), name)(self.facts, scores)
         return shapes
 
 
@@ -161,7 +162,7 @@ def _pairwise(config: Experiment, model: NamedModel) -> Problem:
     if not isinstance(outputs, int) or isinstance(outputs, bool) or outputs < 1:
         raise BadInput("problem.outputs", outputs, "must be a whole number of at least 1")
     model.facts.need_classes("pairwise")
-    with within("problem"), told_in_one_line("problem.risk", risk, known.own):
+    with within("problem"), user_code_errors("problem.risk", risk, known.own):
         problem: Problem = make(model(outputs), **arguments_of("problem", make, options, built=("model",)))
     if known.own:
         require_made("risks", "problem.risk", risk, problem)
@@ -176,12 +177,12 @@ def own_problem(config: Experiment, known: Entry, model: NamedModel) -> Problem:
     if config.engine.compile:
         raise BadInput("engine.compile", True, "works with problem.name = supervised only; leave it out")
     options = config.problem.options()
-    with within("problem"), told_in_one_line("problem.name", name, known.own):
+    with within("problem"), user_code_errors("problem.name", name, known.own):
         if hasattr(cls, "from_data"):
             checked = arguments_of("problem", cls.from_data, options, built=FACTS)
             return cast(Problem, cls.from_data(facts, model, **checked))
         scores = len(facts.classes) or 1
-        settled = asked_shapes(cls, "problem.name", name, facts, scores, options)
+        settled: dict[str, object] = {**asked_shapes(cls, "problem.name", name, facts, scores, options)}
         if "classes" in settled:
             settled["classes"] = len(facts.classes)
         checked = arguments_of("problem", cls, options, built=(*settled, "model"))

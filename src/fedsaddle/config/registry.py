@@ -16,7 +16,8 @@ from typing import Any
 
 from fedsaddle.arguments import did_you_mean
 from fedsaddle.errors import BadInput
-from fedsaddle.own_code import brought, find_brought, first_line, is_code, load_code
+from fedsaddle.files import Json
+from fedsaddle.own_code import find_plugin, first_line, is_code, load_code, plugins_of
 
 KINDS = ("minimisation", "minimax", "pairwise")  # of problems
 
@@ -29,8 +30,8 @@ class Entry:
     about: str = field(kw_only=False)
     source: str = field(default="", kw_only=False)  # the paper, or for data the source and the licence
     kind: str = ""  # of the problem, or of the problem that the algorithm solves: one of KINDS
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that the name fixes
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # arguments that a user may change
+    fixed: Mapping[str, Json] = field(default_factory=dict)  # arguments that the name fixes
+    defaults: Mapping[str, Json] = field(default_factory=dict)  # arguments that a user may change
     required: Mapping[str, str] = field(default_factory=dict)  # arguments that must be given -> an example
     shapes: str = ""  # of a model: the function that takes its shapes from the data, "module:name"
     own: str = ""  # the package or module that brings it; empty: it is ours
@@ -40,7 +41,7 @@ class Entry:
         module, _, attribute = self.target.partition(":")
         return getattr(import_module(module), attribute)
 
-    def bind(self, key: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def bind(self, key: str, name: str, given: Mapping[str, object]) -> dict[str, object]:
         """Merge the given and the fixed arguments; errors begin with `key`."""
         for argument, value in self.fixed.items():
             if argument in given:
@@ -348,10 +349,10 @@ def entry(table: Mapping[str, Entry], key: str, name: object, group: str = "") -
     group = group or group_of(table)
     if group and is_code(name):
         return _own(group, key, name, name, name.partition(":")[0])
-    found = find_brought(group, key, name) if group else None
+    found = find_plugin(group, key, name) if group else None
     if found is not None:
         return _own(group, key, name, found.target, found.package)
-    names = [*table, *dict.fromkeys(one.name for one in (brought(group) if group else ()) if one.name not in table)]
+    names = [*table, *dict.fromkeys(one.name for one in (plugins_of(group) if group else ()) if one.name not in table)]
     raise BadInput(key, name, f"{did_you_mean(name, names)}choose one of {', '.join(names)}")
 
 
@@ -367,7 +368,7 @@ def keys_of_algorithm(name: object) -> set[str] | None:
     return {"name", "local_layers", "anderson", *parameters} - {"problem", *known.fixed}
 
 
-def refuse_keys_of_others(section: str, name: str, given: Mapping[str, Any]) -> None:
+def refuse_keys_of_others(section: str, name: str, given: Mapping[str, object]) -> None:
     """Refuse a key that is a parameter of other algorithms, and name some."""
     own = keys_of_algorithm(name)
     for key, value in given.items():
@@ -381,7 +382,7 @@ def refuse_keys_of_others(section: str, name: str, given: Mapping[str, Any]) -> 
 
 def with_brought(table: Mapping[str, Entry], group: str = "") -> dict[str, Entry]:
     """The table, and after it what installed packages bring: where it is, and who brings it; nothing is imported."""
-    others = brought(group or group_of(table)) if group or group_of(table) else ()
+    others = plugins_of(group or group_of(table)) if group or group_of(table) else ()
     added = {one.name: Entry(one.target, one.target, one.package, own=one.package) for one in others}
     return {**table, **{name: known for name, known in added.items() if name not in table}}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.config.build import Setup, build
 from fedsaddle.config.schema import Config, Experiment, validate_config
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadCheckpoint, BadInput
+from fedsaddle.files import Json, JsonObject
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.privacy.settings import Privacy
 from fedsaddle.robust.settings import Robust
@@ -117,12 +117,12 @@ def settings_of(config: Config, robust: Robust | None, privacy: Privacy | None) 
     )
 
 
-def check_factory(given: Mapping[str, Any]) -> None:
+def check_factory(given: Mapping[str, Json]) -> None:
     """Raise `BadInput` if the dictionary is no config; for workers, which make their algorithm and rows from it."""
     validate_config(dict(given))
 
 
-def make(given: Mapping[str, Any]) -> tuple[AnyAlgorithm, Stacked]:
+def make(given: Mapping[str, Json]) -> tuple[AnyAlgorithm, Stacked]:
     """The algorithm and the training rows of a config; for workers."""
     built = build(validate_config(dict(given)))
     return built.algorithm, built.data.train
@@ -135,7 +135,7 @@ def trackers_of(config: Config) -> list[Callback]:
         MissingData: if the package of one is not installed; says how to install it.
     """
     track, found = config.track, list[Callback]()
-    given: dict[str, Any] = config.model_dump(mode="json", exclude={"track"})
+    given: JsonObject = config.model_dump(mode="json", exclude={"track"})
     if track.tensorboard:
         from fedsaddle.tracking.trackers import TensorBoard
 
@@ -192,7 +192,7 @@ def require_same_config(config: Config, folder: RunFolder) -> Config:
     return config
 
 
-def _may_change(key: str, old: Any, new: Any) -> bool:
+def _may_change(key: str, old: object, new: object) -> bool:
     """Whether a run may resume with another value of this key."""
     if key == "privacy.rounds" and old is None:
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +13,7 @@ from fedsaddle.arguments import MAX_ROUNDS
 from fedsaddle.config.arguments import first_error, to_bad_input
 from fedsaddle.config.toml_files import DEEPEST, TooDeep, parse_toml, read_toml
 from fedsaddle.errors import BadInput, MissingData, within
+from fedsaddle.files import JsonObject
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.own_code import search_in
 
@@ -91,7 +92,7 @@ class NamedSection(BaseModel):
     model_config = _OPEN
     name: str  # of `fedsaddle list`
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """All keys but the name."""
         return dict(self.model_extra or {})
 
@@ -142,7 +143,7 @@ class RunSection(BaseModel):
     )  # rounds between evaluations; the last round is always evaluated
     evaluate_train: bool = False  # measure the training rows each time, not only at the end
     checkpoint_every: int = Field(10, ge=1, le=MAX_ROUNDS)  # rounds between checkpoints
-    measures: list[str | dict[str, Any]] = []  # more figures: names, or tables with a name
+    measures: list[str | JsonObject] = []  # more figures: names, or tables with a name
     target: str | None = None  # stop early: `"worst accuracy >= 0.5"`
     # measure of the validation rows that chooses the round whose model is kept: `"auroc"`, `"worst loss"`; none: the
     # last round
@@ -264,9 +265,7 @@ def read_config(path: Path, changes: list[str] | None = None, note: Callable[[st
     return config_with(content, changes, note)
 
 
-def config_with(
-    content: dict[str, Any], changes: list[str] | None = None, note: Callable[[str], None] = _ignore
-) -> Config:
+def config_with(content: JsonObject, changes: list[str] | None = None, note: Callable[[str], None] = _ignore) -> Config:
     """Apply `a.b=c` changes to a dictionary and validate it as a config."""
     before = copy.deepcopy(content.get("algorithm"))
     for change in changes or []:
@@ -276,7 +275,7 @@ def config_with(
     return validate_config(content)
 
 
-def leave_out_others(before: object, now: object) -> dict[str, Any]:
+def leave_out_others(before: object, now: object) -> JsonObject:
     """Remove what [algorithm] says for an algorithm whose name was changed, and the new one does not take.
 
     Keys that were changed as well stay, and so do those that nobody knows: both are errors. Returns what was removed.
@@ -288,32 +287,33 @@ def leave_out_others(before: object, now: object) -> dict[str, Any]:
     old, new = keys_of_algorithm(before.get("name")), keys_of_algorithm(now.get("name"))
     if old is None or new is None:
         return {}
-    left_out = {key: now[key] for key in before if key in old and key not in new and now[key] == before[key]}
+    same = [key for key in before if key in now and now[key] == before[key]]
+    left_out = {key: now[key] for key in same if key in old and key not in new}
     for key in left_out:
         del now[key]
     return left_out
 
 
-def validate_config(content: dict[str, Any]) -> Config:
+def validate_config(content: JsonObject) -> Config:
     """Validate a dictionary as a config; raise `BadInput` for the first error."""
     config = _checked(Config, content)
     check_experiment(config)
     return config
 
 
-def validate_experiment(content: dict[str, Any]) -> Experiment:
+def validate_experiment(content: JsonObject) -> Experiment:
     """Validate a dictionary as the sections of a config that do not describe rows."""
     experiment = _checked(Experiment, content)
     check_experiment(experiment)
     return experiment
 
 
-def validate_rows(content: dict[str, Any]) -> RowsConfig:
+def validate_rows(content: JsonObject) -> RowsConfig:
     """Validate a dictionary as the sections of a config that describe rows."""
     return _checked(RowsConfig, content)
 
 
-def _checked(kind: type[Sections], content: dict[str, Any]) -> Sections:
+def _checked(kind: type[Sections], content: JsonObject) -> Sections:
     try:
         return kind(**content)
     except ValidationError as error:
@@ -338,7 +338,7 @@ def check_experiment(config: Experiment) -> None:
             Selection.parse(config.run.select)
 
 
-def apply_change(content: dict[str, Any], change: str) -> None:
+def apply_change(content: JsonObject, change: str) -> None:
     """Apply `--set algorithm.local_steps=5`; a value that is not valid TOML is a string."""
     path, equals, text = change.partition("=")
     keys = [k.strip() for k in path.split(".")]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from fedsaddle.errors import BadInput
+from fedsaddle.files import JsonObject
 
 LARGEST = 10_000_000  # bytes of a file
 DEEPEST = 30  # tables in tables
 
 
-def read_toml(key: str, path: Path) -> dict[str, Any]:
+def read_toml(key: str, path: Path) -> JsonObject:
     """The tables of a TOML file.
 
     Raises:
@@ -36,13 +36,13 @@ def read_toml(key: str, path: Path) -> dict[str, Any]:
         raise BadInput(key, str(path), f"is not valid TOML: {error}") from None
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> JsonObject:
     """The tables of a TOML text; a ValueError says what is wrong."""
     try:
         content = tomllib.loads(text)
     except RecursionError:
         raise TooDeep(f"more than {DEEPEST} levels in each other") from None
-    level: list[Any] = [content]
+    level: list[object] = [content]
     for _ in range(DEEPEST):
         level = [part for value in level for part in _parts(value)]
     if level:
@@ -66,7 +66,7 @@ class TooDeep(ValueError):
     """Tables in tables in tables."""
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[object]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -115,7 +115,7 @@ def rows_dataset(
 
 
 def read_features(
-    x: Any,
+    x: object,
     how: Treatment,
     names: Sequence[str] | None = None,
     numeric: Sequence[str] = (),
@@ -166,7 +166,7 @@ def number_columns(array: Array, names: Sequence[str]) -> tuple[RawColumn, ...]:
     return tuple(RawColumn(name, wide[:, k]) for k, name in enumerate(names))
 
 
-def as_array(key: str, values: Any) -> Array:
+def as_array(key: str, values: object) -> Array:
     """Rows as an array of numbers or of objects; None and text stay what they are."""
     values = without_torch(key, values)
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
@@ -180,14 +180,14 @@ def as_array(key: str, values: Any) -> Array:
     return array
 
 
-def without_torch(key: str, values: Any) -> Any:
+def without_torch(key: str, values: object) -> object:
     """A tensor as an array; anything else as it is."""
     import torch
 
     return tensor(key, values, least_axes=0).detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
 
 
-def site_names(key: str, values: Any, missing: str | None = None) -> Array:
+def site_names(key: str, values: object, missing: str | None = None) -> Array:
     """The names of sites, or of patients, as text; a row without one is refused, or is called `missing`."""
     import pandas as pd
 
@@ -210,7 +210,7 @@ def site_names(key: str, values: Any, missing: str | None = None) -> Array:
     return np.where(empty, missing, names) if missing is not None else names
 
 
-def _label_cells(y: Any) -> Array:
+def _label_cells(y: object) -> Array:
     """The labels as numbers or text; none may be missing."""
     import pandas as pd
 
@@ -221,7 +221,7 @@ def _label_cells(y: Any) -> Array:
     return np.array([cell_text(cell) for cell in column]) if column.dtype.kind == "O" else column
 
 
-def _entries(key: str, values: Any) -> Array:
+def _entries(key: str, values: object) -> Array:
     """One entry a row; a column vector will do."""
     values = without_torch(key, values)
     if isinstance(values, str | bytes | dict) or not hasattr(values, "__len__"):
@@ -239,6 +239,6 @@ def _entries(key: str, values: Any) -> Array:
     return column
 
 
-def _is_mixed(values: Any) -> bool:
+def _is_mixed(values: object) -> bool:
     """Whether a list holds both text and what is none: numpy would write None as 'None'."""
     return isinstance(values, list | tuple) and len({isinstance(one, str) for one in values}) > 1

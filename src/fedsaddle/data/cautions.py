@@ -1,4 +1,4 @@
-"""What to say before training: columns that give the label away, few positives or rows at sites, other units.
+"""Cautions before training: columns that give the label away, few positives or rows at sites, other units.
 
 Of real sites also: categories that a site spells in its own way, codes such as -999 among numbers, labels that look
 swapped and the same rows at two sites. All of it follows from the statistics of columns that sites send anyway, and
@@ -10,16 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsaddle.array_types import Ints
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.table import Encoded
+from fedsaddle.data.table import Array, Encoded
 from fedsaddle.data.tables.small_cells import LEAST_CELLS
 from fedsaddle.data.tables.treatment import BINS, REACH, NumberFacts, quantile
 from fedsaddle.text import visible
@@ -44,9 +42,9 @@ class SitesSeen:
     classes: Sequence[str] = ()
     labels: Ints | None = None  # rows of each class, (S, classes)
     numbers: Sequence[Encoded] = ()  # columns of numbers,
-    means: NDArray[Any] | None = None  # their means at each site in standard deviations, (S, columns)
+    means: Array | None = None  # their means at each site in standard deviations, (S, columns)
     cells: Ints | None = None  # and how many cells those are of, (S, columns)
-    facts: Sequence[NumberFacts] = ()  # of the columns of numbers; only real sites tell them,
+    facts: Sequence[NumberFacts] = ()  # of the columns of numbers; from real sites only,
     bins: Sequence[Ints] = ()  # and their cells in bins from -5 to 5 standard deviations, (S, bins)
     categories: Mapping[str, Sequence[Mapping[str, int]]] = field(default_factory=dict)  # column -> counts at each site
     digests: Sequence[str] = ()  # of all rows of each site; equal ones are of equal rows
@@ -81,16 +79,16 @@ def cautions(data: FederatedData) -> list[str]:
 
 def cautions_of_run(data: FederatedData) -> list[str]:
     """Lines about data of two classes that make the figures of any run on them misleading, or leave them out."""
-    found = _leaks(data)
+    leaks = _leaks(data)
     for part, rows in (("validation", data.validation), ("test", data.test)):
         if len(data.classes) == 2 and rows is not None and rows.y.ndim == 1:
             there = np.unique(rows.y.numpy())
             if len(there) == 1:
                 name = visible(data.classes[int(there[0])])
-                found.append(
+                leaks.append(
                     f"all {part} rows are {name!r}: there is no AUROC or average precision without both classes"
                 )
-    return found
+    return leaks
 
 
 def cautions_of_sites(seen: SitesSeen) -> list[str]:
@@ -101,13 +99,13 @@ def cautions_of_sites(seen: SitesSeen) -> list[str]:
 
 def _same_rows(seen: SitesSeen) -> list[str]:
     """Sites with one and the same file."""
-    found: dict[str, list[int]] = {}
+    sites: dict[str, list[int]] = {}
     for site, digest in enumerate(seen.digests):
-        found.setdefault(digest, []).append(site)
+        sites.setdefault(digest, []).append(site)
     return [
         f"{_sites(seen.names, np.array(same))} have the same rows: is it the same file? Rows of one are test rows of "
         "another"
-        for digest, same in found.items()
+        for digest, same in sites.items()
         if digest and len(same) > 1
     ]
 
@@ -117,7 +115,7 @@ def _swapped(seen: SitesSeen) -> list[str]:
     if seen.labels is None or len(seen.classes) != 2 or len(seen.sizes) < 2:
         return []
     known = np.flatnonzero(seen.labels.sum(axis=1) == seen.sizes)
-    found = []
+    lines = []
     for i in known.tolist():
         others = seen.labels[known[known != i]].sum(axis=0)
         if not others.all():
@@ -127,20 +125,20 @@ def _swapped(seen: SitesSeen) -> list[str]:
         opposite = abs(share - (1 - usual)) < max(3 * chance, 0.05)
         if opposite and abs(share - usual) > max(6 * chance, 0.3):
             name = visible(seen.classes[1])
-            found.append(
+            lines.append(
                 f"site {visible(seen.names[i])!r} has {share:.0%} rows that are {name!r}, the other sites {usual:.0%}: "
                 "are the labels swapped there?"
             )
-    return found[:1] if len(known) == 2 else found[:NAMED]
+    return lines[:1] if len(known) == 2 else lines[:NAMED]
 
 
 def _spelling(seen: SitesSeen) -> list[str]:
     """Categories that differ between sites in case or spaces only, and sites with none of the others' categories."""
-    found = []
+    lines = []
     for column, sites in seen.categories.items():
         line = _other_case(seen, column, sites) or _other_words(seen, column, sites)
-        found += [line] if line else []
-    return found[:MOST_LINES]
+        lines += [line] if line else []
+    return lines[:MOST_LINES]
 
 
 def _other_case(seen: SitesSeen, column: str, sites: Sequence[Mapping[str, int]]) -> str:
@@ -184,16 +182,16 @@ def _quoted(values: Iterable[str]) -> str:
 
 def _codes(seen: SitesSeen) -> list[str]:
     """Numbers such as -999 that lie far from all others: perhaps codes for missing cells."""
-    found = []
+    lines = []
     for how, facts, counts in zip(seen.numbers, seen.facts, seen.bins, strict=False):
         for i, name in enumerate(seen.names):
             code = _code(how, facts, i, counts[i])
             if code is not None:
-                found.append(
+                lines.append(
                     f"column {visible(how.column)!r} at site {visible(name)!r} seems to have {code[0]:g} in about "
                     f"{code[1]:.1%} of its cells, far from all others: a code for missing? Leave such cells empty"
                 )
-    return found[:MOST_LINES]
+    return lines[:MOST_LINES]
 
 
 def _code(how: Encoded, facts: NumberFacts, site: int, counts: Ints) -> tuple[float, float] | None:
@@ -237,9 +235,9 @@ def _leaks(data: FederatedData) -> list[str]:
     apart = (lowest[0] > highest[1]) | (lowest[1] > highest[0])
     names = [f.column for f in data.encoding] or [f"feature {k}" for k in range(x.shape[1])]
     own = [not data.encoding or data.encoding[k].kind != "site" for k in range(x.shape[1])]
-    found = {names[k] for k in torch.nonzero(apart).flatten().tolist() if own[k]}
-    found |= {column for column, at in _categories(data).items() if column not in found and _decide(x[:, at], up)}
-    named = [name for name in dict.fromkeys(names) if name in found]
+    leaking = {names[k] for k in torch.nonzero(apart).flatten().tolist() if own[k]}
+    leaking |= {column for column, at in _categories(data).items() if column not in leaking and _decide(x[:, at], up)}
+    named = [name for name in dict.fromkeys(names) if name in leaking]
     classes = f"{visible(data.classes[1])!r} from {visible(data.classes[0])!r}"
     most = [
         f"column {visible(name)!r} alone separates {classes} in all training rows: if it is the label, or known only "
@@ -251,16 +249,16 @@ def _leaks(data: FederatedData) -> list[str]:
 
 def _categories(data: FederatedData) -> dict[str, list[int]]:
     """The features of each column of categories."""
-    found: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
     for k, feature in enumerate(data.encoding):
         if feature.kind in ("category", "other", "missing"):
-            found.setdefault(feature.column, []).append(k)
-    return {column: at for column, at in found.items() if len(at) > 1}
+            places.setdefault(feature.column, []).append(k)
+    return {column: at for column, at in places.items() if len(at) > 1}
 
 
 def _decide(features: Tensor, up: Tensor) -> bool:
     """Whether every category, of ten rows on average, has rows of one class only."""
-    for some in (slice(0, 1000), slice(None)):  # most columns are settled by a few rows
+    for some in (slice(0, 1000), slice(None)):  # most columns are decided by a few rows
         _, which = np.unique(features[some].numpy(), axis=0, return_inverse=True)
         rows, positive = np.bincount(which), np.bincount(which, weights=up[some].numpy())
         if ((positive > 0) & (positive < rows)).any():
@@ -274,26 +272,26 @@ def _positives(seen: SitesSeen) -> list[str]:
         return []
     rare = int(seen.labels.sum(axis=0).argmin())
     own, rows = seen.labels[:, rare], int(seen.sizes.sum())
-    name, total, found = visible(seen.classes[rare]), int(own.sum()), []
+    name, total, lines = visible(seen.classes[rare]), int(own.sum()), []
     if total < 2 * FEW:
-        found.append(
+        lines.append(
             f"only {total} of {rows:,} training rows are {name!r}: too few to learn from or to measure with; "
             "every figure below is uncertain"
         )
     elif total / rows < 1e-3:
-        found.append(f"only {total} of {rows:,} training rows are {name!r}")
-    known = seen.labels.sum(axis=1) == seen.sizes  # real sites do not tell small counts
+        lines.append(f"only {total} of {rows:,} training rows are {name!r}")
+    known = seen.labels.sum(axis=1) == seen.sizes  # real sites suppress small counts
     if not known.all():
         unknown = np.flatnonzero(~known)
-        found.append(f"{_sites(seen.names, unknown)} {_have(unknown)} too few rows of a class to tell how many")
+        lines.append(f"{_sites(seen.names, unknown)} {_have(unknown)} too few rows of a class to tell how many")
     single = np.flatnonzero(known & ((own == 0) | (own == seen.sizes)))
     if len(single):
-        found.append(f"{_sites(seen.names, single)} {_have(single)} training rows of one class only")
+        lines.append(f"{_sites(seen.names, single)} {_have(single)} training rows of one class only")
     few = np.flatnonzero(known & (own < FEW) & (own > 0) & (own < seen.sizes))
     if len(few):
         text = f"{_sites(seen.names, few)} {_have(few)} fewer than {FEW} training rows that are {name!r}"
-        found.append(f"{text}: they count in the pool, but have no ranked figure of their own")
-    return found
+        lines.append(f"{text}: they count in the pool, but have no ranked figure of their own")
+    return lines
 
 
 def _tiny(seen: SitesSeen) -> list[str]:
@@ -305,7 +303,7 @@ def _other_units(seen: SitesSeen) -> list[str]:
     """Columns whose mean at one site is far from that of every other site: perhaps in other units there."""
     if seen.means is None:
         return []
-    found = []
+    lines = []
     for k, how in enumerate(seen.numbers):
         cells = seen.sizes if seen.cells is None else seen.cells[:, k]
         there = np.flatnonzero(cells)
@@ -314,11 +312,11 @@ def _other_units(seen: SitesSeen) -> list[str]:
         means = seen.means[there, k]
         for i in _far(means, cells[there]):
             name, at = visible(how.column), visible(seen.names[there[i]])
-            found.append(
+            lines.append(
                 f"column {name!r} at site {at!r} is far from the other sites (mean {_raw(how, means[i])}, "
                 f"elsewhere {_raw(how, float(np.median(np.delete(means, i))))}): other units there?"
             )
-    return found[:MOST_LINES]
+    return lines[:MOST_LINES]
 
 
 def _yes_or_no(how: Encoded) -> bool:
@@ -328,7 +326,7 @@ def _yes_or_no(how: Encoded) -> bool:
     return 0 < share < 1 and math.isclose(how.std**2, one**2 * share * (1 - share), rel_tol=1e-6)
 
 
-def _far(means: NDArray[Any], sizes: Ints) -> list[int]:
+def _far(means: Array, sizes: Ints) -> list[int]:
     """Sites whose mean is far out, beyond their spread and what chance explains (features have deviation 1)."""
     centre = float(np.median(means))
     spread = 1.4826 * float(np.median(np.abs(means - centre)))

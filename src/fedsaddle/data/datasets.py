@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -20,11 +20,50 @@ from fedsaddle.data.tables.own import check_clients, feature_array, from_frame
 from fedsaddle.data.tables.read import check_names, check_positive_value, with_positive
 from fedsaddle.errors import BadInput, install
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 INSTALL = f"needs the package datasets; {install('hugging-face')}"
 
 
+class HuggingFaceRows(Protocol):
+    """What is used of a `datasets.Dataset`."""
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """Names of the columns."""
+        ...
+
+    @property
+    def features(self) -> Mapping[str, object]:
+        """What each column holds."""
+        ...
+
+    def __getitem__(self, column: str) -> Sequence[Any]: ...
+
+    def select(self, indices: Sequence[int]) -> Self:
+        """Some rows."""
+        ...
+
+    def select_columns(self, column_names: list[str]) -> Self:
+        """Some columns."""
+        ...
+
+    def to_pandas(self) -> DataFrame:
+        """A frame."""
+        ...
+
+
+class TorchRows(Protocol):
+    """What is used of a `torch.utils.data.Dataset`."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, at: int) -> object: ...
+
+
 def from_hugging_face(
-    dataset: Any,
+    dataset: HuggingFaceRows,
     *,
     label: str,
     client: str | None,
@@ -51,7 +90,7 @@ def from_hugging_face(
         task: "auto", "classes" or "regression".
 
     Raises:
-        BadInput: for what is no dataset, and for cells, rows and columns that cannot be used, by name.
+        BadInput: for anything that is not a dataset, and for cells, rows and columns that cannot be used, by name.
 
     Examples:
         >>> import fedsaddle as fs
@@ -77,7 +116,7 @@ def from_hugging_face(
 
 
 def _rows(
-    dataset: Any,
+    dataset: HuggingFaceRows,
     chosen: list[str],
     label: str,
     client: str | None,
@@ -99,7 +138,7 @@ def _rows(
     return _shaped(dataset, shaped[0], label, client, standardise, task)
 
 
-def _check(dataset: Any) -> None:
+def _check(dataset: object) -> None:
     """Refuse what is not one split in memory."""
     try:
         import datasets
@@ -115,12 +154,12 @@ def _check(dataset: Any) -> None:
         raise BadInput("len(dataset)", 0, "the dataset has no rows; at least one is needed")
 
 
-def _is_shaped(kind: Any) -> bool:
+def _is_shaped(kind: object) -> bool:
     """Whether the cells of a column are pictures, arrays or lists of numbers."""
     return type(kind).__name__ in ("Image", "Array2D", "Array3D", "Array4D", "Array5D", "List", "Sequence", "LargeList")
 
 
-def _labels(dataset: Any, label: str) -> list[Any]:
+def _labels(dataset: HuggingFaceRows, label: str) -> list[object]:
     """The labels, by name where the dataset names them; -1 is no label there."""
     cells = list(dataset[label])
     names = getattr(dataset.features[label], "names", None)
@@ -129,18 +168,20 @@ def _labels(dataset: Any, label: str) -> list[Any]:
     return [None if cell is None or cell < 0 else names[cell] for cell in cells]
 
 
-def _shaped(dataset: Any, column: str, label: str, client: str | None, standardise: bool, task: Task) -> Dataset:
+def _shaped(
+    dataset: HuggingFaceRows, column: str, label: str, client: str | None, standardise: bool, task: Task
+) -> Dataset:
     """Rows of pictures or arrays."""
     labels = _labels(dataset, label)
-    kept = [at for at, one in enumerate(labels) if one is not None]
-    if not kept:
+    labelled = [at for at, one in enumerate(labels) if one is not None]
+    if not labelled:
         raise BadInput(f"column {label!r}", None, "has no label at all; choose another column")
-    some = dataset.select(kept)
+    some = dataset.select(labelled)
     x = _stacked(some, column)
-    codes, classes = targets([np.array([labels[at] for at in kept])], label, task)
+    codes, classes = targets([np.array([labels[at] for at in labelled])], label, task)
     by: dict[str, Array] = {} if client is None else {client: site_names("client", list(some[client]))}
     table = Table.of(np.empty((len(x), 0), dtype=np.float32), codes[0], by, classes)
-    note = f"{len(labels) - len(kept):,} rows have no label and are left out"
+    note = f"{len(labels) - len(labelled):,} rows have no label and are left out"
     data = Dataset(
         "hugging-face",
         table,
@@ -148,7 +189,7 @@ def _shaped(dataset: Any, column: str, label: str, client: str | None, standardi
         "a dataset of Hugging Face",
         "as its owner says",
         pending=ArrayFeatures(feature_array(x, column), standardise),
-        notes=(note,) if len(kept) < len(labels) else (),
+        notes=(note,) if len(labelled) < len(labels) else (),
     )
     data.check()
     if client is not None:
@@ -163,7 +204,7 @@ def _in_order(table: Table, names: Sequence[str]) -> Table:
     return replace(table, y=place[table.y], classes=tuple(order))
 
 
-def _stacked(dataset: Any, column: str) -> Array:
+def _stacked(dataset: HuggingFaceRows, column: str) -> Array:
     """The cells of a column as one array."""
     rows = [_cell(column, at, cell) for at, cell in enumerate(dataset[column])]
     odd = next((at for at, row in enumerate(rows) if row.shape != rows[0].shape), None)
@@ -190,13 +231,17 @@ PAIR = "must be a pair of features and label, such as TensorDataset(x, y) gives"
 
 
 def from_datasets(
-    datasets: Any, clients: ArrayLike | None = None, *, standardise: bool = False, task: Task = "auto"
+    datasets: Mapping[str, TorchRows] | Sequence[TorchRows] | TorchRows,
+    clients: ArrayLike | None = None,
+    *,
+    standardise: bool = False,
+    task: Task = "auto",
 ) -> Dataset:
     """Rows of `torch.utils.data.Dataset`s; split them afterwards with `Natural()`.
 
     Each row is a pair of features, a tensor or an array of any shape, and a label. All rows are read once, so that
-    random transforms are drawn once. Names of classes are those that the datasets say in `classes`, as those of
-    torchvision do.
+    random transforms are drawn once. Names of classes are those in `classes` of the datasets, as those of
+    torchvision have.
 
     Args:
         datasets: A dictionary of client -> dataset, a list of datasets, one a client, or one dataset.
@@ -205,7 +250,7 @@ def from_datasets(
         task: "auto", "classes" or "regression".
 
     Raises:
-        BadInput: for what is no dataset, and for rows that cannot be used, by name.
+        BadInput: for anything that is not a dataset, and for rows that cannot be used, by name.
 
     Examples:
         >>> import fedsaddle as fs, torch
@@ -237,43 +282,42 @@ def from_datasets(
     return data
 
 
-def _named(datasets: Any, clients: object) -> dict[str, Any]:
+def _named(
+    datasets: Mapping[str, TorchRows] | Sequence[TorchRows] | TorchRows, clients: object
+) -> dict[str, TorchRows]:
     """Client -> dataset; a single dataset has no client's name."""
-    several = isinstance(datasets, Mapping) or (
-        isinstance(datasets, Sequence) and not isinstance(datasets, str | bytes)
-    )
-    if not several:
+    if isinstance(datasets, str | bytes) or not isinstance(datasets, Mapping | Sequence):
         _check_dataset("datasets", datasets)
         return {"": datasets}
     if len(datasets) < 2:
         remedy = "one client is no federation; give two datasets or more, or one dataset with clients="
         raise BadInput("len(datasets)", len(datasets), remedy)
     if isinstance(datasets, Mapping):
-        found = {str(name): own for name, own in datasets.items()}
-        if len(found) < len(datasets) or "" in found:
+        named = {str(name): own for name, own in datasets.items()}
+        if len(named) < len(datasets) or "" in named:
             raise BadInput("datasets", list(datasets), "every client needs a name of its own")
     else:
-        found = dict(zip(plain_names(len(datasets)), datasets, strict=True))
-    for name, own in found.items():
+        named = dict(zip(plain_names(len(datasets)), datasets, strict=True))
+    for name, own in named.items():
         _check_dataset(f"datasets[{name!r}]", own)
     if clients is not None:
         raise BadInput("clients", "given", "is for one dataset with rows of all clients; leave it out")
-    return found
+    return named
 
 
-def _check_dataset(key: str, dataset: Any) -> None:
-    sized = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-    if not sized or isinstance(dataset, str | bytes | list | tuple | dict | range | np.ndarray | torch.Tensor | type):
+def _check_dataset(key: str, dataset: object) -> None:
+    indexed = isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
+    if not indexed or isinstance(dataset, str | bytes | list | tuple | dict | range | np.ndarray | torch.Tensor | type):
         kind = type(dataset).__name__
         raise BadInput(key, kind, "must be a torch.utils.data.Dataset with __len__ and __getitem__")
-    if not len(dataset):
+    if isinstance(dataset, Sized) and not len(dataset):
         raise BadInput(f"len({key})", 0, "has no rows; leave the client out")
 
 
-def _all_rows(named: Mapping[str, Any]) -> tuple[Array, Array]:
+def _all_rows(named: Mapping[str, TorchRows]) -> tuple[Array, Array]:
     """The features and the labels of all rows, client by client."""
     xs: list[Array] = []
-    ys: list[Any] = []
+    ys: list[object] = []
     for where, pair in _pairs(named):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise BadInput(where, type(pair).__name__, PAIR)
@@ -286,14 +330,14 @@ def _all_rows(named: Mapping[str, Any]) -> tuple[Array, Array]:
     return np.stack(xs), np.array(ys)
 
 
-def _pairs(named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _pairs(named: Mapping[str, TorchRows]) -> Iterator[tuple[str, object]]:
     """Where each row is, for complaints, and the row."""
     for name, own in named.items():
         for at in range(len(own)):
             yield f"row {at} of {name!r}" if name else f"row {at}", own[at]
 
 
-def _numbers(where: str, value: Any) -> Array:
+def _numbers(where: str, value: object) -> Array:
     given = np.asarray(without_torch(f"features of {where}", value))
     if given.dtype.kind not in "fiub":
         raise BadInput(
@@ -302,16 +346,16 @@ def _numbers(where: str, value: Any) -> Array:
     return given.reshape(1) if given.ndim == 0 else given
 
 
-def _label(where: str, value: Any) -> Any:
+def _label(where: str, value: object) -> object:
     given = np.asarray(without_torch(f"label of {where}", value))
     if given.size != 1 or given.dtype.kind not in "fiubU":
         raise BadInput(f"label of {where}", type(value).__name__, "must be one number or text")
     return given.reshape(-1)[0].item()
 
 
-def _class_names(named: Mapping[str, Any], classes: Sequence[str]) -> tuple[str, ...]:
-    """The names that all datasets say, if their classes are 0, 1 and so on."""
-    said = {tuple(map(str, getattr(own, "classes", None) or ())) for own in named.values()}
-    names = next(iter(said)) if len(said) == 1 else ()
+def _class_names(named: Mapping[str, TorchRows], classes: Sequence[str]) -> tuple[str, ...]:
+    """The names that all datasets have, if their classes are 0, 1 and so on."""
+    listed = {tuple(map(str, getattr(own, "classes", None) or ())) for own in named.values()}
+    names = next(iter(listed)) if len(listed) == 1 else ()
     plain = list(classes) == [str(k) for k in range(len(classes))]
     return names if plain and len(names) == len(classes) else tuple(classes)

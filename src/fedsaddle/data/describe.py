@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,11 @@ from fedsaddle.data.splits.partition import visible_name
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
-from fedsaddle.files import write_atomically
+from fedsaddle.files import Json, write_atomically
 from fedsaddle.text import visible
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SHOWN_CLIENTS = 20
@@ -60,7 +61,7 @@ class SplitReport:
         counts = self.label_counts
         return None if counts is None or len(self.classes) != 2 else int((counts == 0).any(axis=1).sum())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain numbers, lists and strings, for JSON."""
         return {
             "data": self.data,
@@ -86,11 +87,11 @@ class SplitReport:
         width = max(6, *map(len, (*names, *map(visible, self.test_clients))))
         last = "most frequent labels" if self.label_counts is not None else "mean target"
         sizes = {"train": self.train_sizes, "validation": self.validation_sizes, "test": self.test_sizes}
-        there = {part: found for part, found in sizes.items() if found is not None}
+        there = {part: counts for part, counts in sizes.items() if counts is not None}
         head = "  ".join(f"{part:>{_width(part)}}" for part in there)
         lines = [self.headline(), "", f"{'client':<{width}}  {head}  {last}"]
         for i in range(shown):
-            cells = "  ".join(f"{found[i]:>{_width(part)},}" for part, found in there.items())
+            cells = "  ".join(f"{counts[i]:>{_width(part)},}" for part, counts in there.items())
             lines.append(f"{names[i]:<{width}}  {cells}  {self._labels(i)}")
         if shown < len(self.names):
             lines.append(f"... and {len(self.names) - shown:,} more clients")
@@ -282,7 +283,7 @@ def _scatter(report: SplitReport, target: Array) -> Figure:
     return figure
 
 
-def _style(axes: Any, report: SplitReport) -> None:
+def _style(axes: Axes, report: SplitReport) -> None:
     axes.set_yticks(range(len(report.names)), [_plain(name) for name in report.names], fontsize=9)
     axes.set_ylim(len(report.names) - 0.4, -0.6)
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -112,8 +112,8 @@ class FederatedData:
             train=train,
             validation=some(self.validation),
             test=some(self.test),
-            features=tuple(name for name, kept in zip(self.features, keep, strict=True) if kept),
-            encoding=tuple(feature for feature, kept in zip(self.encoding, keep, strict=True) if kept),
+            features=tuple(name for name, chosen in zip(self.features, keep, strict=True) if chosen),
+            encoding=tuple(feature for feature, chosen in zip(self.encoding, keep, strict=True) if chosen),
         )
 
     def without_test(self) -> FederatedData:
@@ -271,7 +271,7 @@ class _Part(NamedTuple):
     groups: dict[str, Array]
 
     def with_units(self) -> Stacked:
-        """The rows, which know by number to whom each belongs, if the data set says."""
+        """The rows, with the number of each row's unit, if the data set has it."""
         if self.units is None:
             return self.stacked
         return replace(self.stacked, units=np.unique(self.units, return_inverse=True)[1].astype(np.int64))
@@ -285,7 +285,7 @@ class _Source:
     """A table, and its features where they wait for the split."""
 
     table: Table
-    fitted: FittedFeatures | None
+    fitted: FittedFeatures[PendingFeatures] | None
     pending: PendingFeatures | None
     prepared: bool  # by the split: row numbers stand in a column, if at all
 
@@ -301,7 +301,7 @@ class _Source:
         return _Part(stacked, None if numbers is None else numbers[at], None if units is None else units[at], groups)
 
     def _stacked(self, at: Ints, parts: Parts, names: Sequence[str], allow_empty: bool) -> Stacked:
-        if self.fitted is None:
+        if self.fitted is None or self.pending is None:
             return Stacked.of(_tensor(self.table.x), _tensor(self.table.y), parts, allow_empty)
         x, y = self.fitted.apply(self.pending, parts, names[: len(parts)]), self.table.y[at]
         if len(at):

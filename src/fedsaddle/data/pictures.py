@@ -68,7 +68,7 @@ def pictures(
         delimiter: Of a CSV file, one character; None: found from the first lines.
         together: A column (e.g. patient ID) whose pictures stay on the same side of the train/test split.
         groups: Columns for whose values figures are reported apart, such as the scanner.
-        classes: All labels there are; needed where a real site has too few pictures of one to tell of it.
+        classes: All labels there are; needed if a real site has too few pictures of one to disclose it.
     """
     path = file_path("path", path)
     folder = path.parent if folder is None else file_path("folder", folder)

@@ -30,8 +30,8 @@ class Labelled:
         """The row numbers at `places (..., C, B)` among them; row 0 for clients that have none."""
         if not len(self.numbers):
             return np.zeros_like(places)
-        found = self.numbers[np.minimum(self.starts[:, None] + places, len(self.numbers) - 1)]
-        return np.where(self.counts[:, None] > 0, found, 0)
+        picked = self.numbers[np.minimum(self.starts[:, None] + places, len(self.numbers) - 1)]
+        return np.where(self.counts[:, None] > 0, picked, 0)
 
 
 class ClientRows(Protocol):
@@ -171,13 +171,13 @@ class Stacked:
 
     @cached_property
     def _unit_rows(self) -> list[list[Ints]]:
-        found: list[list[Ints]] = []
+        rows_of_units: list[list[Ints]] = []
         for first, end in zip(self.offsets[:-1], self.offsets[1:], strict=True):
             own = np.arange(end - first) if self.units is None else self.units[first:end]
             order = np.argsort(own, kind="stable")
             cuts = np.flatnonzero(np.diff(own[order])) + 1
-            found.append(np.split(order, cuts))
-        return found
+            rows_of_units.append(np.split(order, cuts))
+        return rows_of_units
 
     def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
         """Rows of several clients in one indexing step."""
@@ -216,7 +216,7 @@ class Lazy:
         positives: Share of label 1 in every minibatch; None: as they come.
 
     Raises:
-        BadInput: for arguments of another type, and for rows that are not as `sizes` says or not finite.
+        BadInput: for arguments of another type, and for rows that do not match `sizes` or are not finite.
 
     Examples:
         >>> rows = Lazy([2, 2], lambda i: (torch.full((2, 1), float(i)), torch.tensor([0, 1])))
@@ -282,9 +282,9 @@ class Lazy:
 
     def labelled(self, clients: Ints, label: int) -> Labelled:
         """Looked up again for the clients that are asked."""
-        found = [torch.nonzero(self.client(int(i))[1] == label).flatten().numpy() for i in clients]
-        counts = np.array([len(f) for f in found], dtype=np.int64)
-        return Labelled(np.cumsum(counts) - counts, counts, np.concatenate(found))
+        places = [torch.nonzero(self.client(int(i))[1] == label).flatten().numpy() for i in clients]
+        counts = np.array([len(f) for f in places], dtype=np.int64)
+        return Labelled(np.cumsum(counts) - counts, counts, np.concatenate(places))
 
     def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
         """All rows of a client that stands alone."""
@@ -306,7 +306,7 @@ def check_positives(share: float | None) -> float | None:
 def refuse_not_finite(x: Tensor, y: Tensor, offsets: Ints, first: int = 0) -> None:
     """Name the first entry that is NaN or infinite, by client, row and feature; `first` is the first client's number.
 
-    Sums over all rows tell whether to look: they are finite but for such an entry, or where large numbers overflow.
+    Sums over all rows show whether to look: they are finite except for such an entry, or where large numbers overflow.
     """
     for name, values in (("feature", x.detach()), ("label", y.detach())):
         if not values.is_floating_point() or torch.isfinite(values.sum()) or torch.isfinite(values).all():
@@ -322,13 +322,13 @@ def refuse_not_finite(x: Tensor, y: Tensor, offsets: Ints, first: int = 0) -> No
 
 
 def _whole_numbers(key: str, values: object, least: int = 0) -> Ints:
-    """A list of at least so many whole numbers, as int64."""
+    """A list of at least `least` whole numbers, as int64."""
     try:
-        found = np.asarray(values)
+        numbers = np.asarray(values)
     except (ValueError, TypeError, RuntimeError):
         raise BadInput(key, type(values).__name__, "must be a list of whole numbers") from None
-    if found.ndim != 1 or len(found) < least or (len(found) and found.dtype.kind not in "iu"):
-        shown = found.tolist() if found.size <= 10 else f"{found.dtype} {found.shape}"
+    if numbers.ndim != 1 or len(numbers) < least or (len(numbers) and numbers.dtype.kind not in "iu"):
+        shown = numbers.tolist() if numbers.size <= 10 else f"{numbers.dtype} {numbers.shape}"
         at_least = f", at least {least} of them" if least else ""
         raise BadInput(key, shown, f"must be a list of whole numbers{at_least}")
-    return found.astype(np.int64)
+    return numbers.astype(np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ def encode_column(
 
 
 Array = NDArray[Any]
+Pending = TypeVar("Pending", contravariant=True)
 ROW = "row of the data set"  # name of the column of row numbers, where a split leaves rows out
 GROUP = "group:"  # prefix of a column of subgroups that metrics are reported for
 
@@ -134,7 +135,7 @@ class Table:
             raise BadInput(f"y{list(at)}", int(self.y[at]), f"the labels of {top + 1} classes run from 0 to {top}")
 
 
-class FittedFeatures(Protocol):
+class FittedFeatures(Protocol[Pending]):
     """Fitted feature transforms."""
 
     @property
@@ -152,7 +153,7 @@ class FittedFeatures(Protocol):
         """The values and columns of the training rows."""
         ...
 
-    def apply(self, pending: Any, parts: Sequence[Array], names: Sequence[str]) -> Array:
+    def apply(self, pending: Pending, parts: Sequence[Array], names: Sequence[str]) -> Array:
         """The features of some rows: of the client `names[i]` the rows `parts[i]`, one client after the other."""
         ...
 
@@ -160,7 +161,7 @@ class FittedFeatures(Protocol):
 class PendingFeatures(Protocol):
     """Features that are fitted after the split, as their statistics are those of the training rows."""
 
-    def fit(self, train: Sequence[Array], names: Sequence[str]) -> FittedFeatures:
+    def fit(self, train: Sequence[Array], names: Sequence[str]) -> FittedFeatures[Self]:
         """Compute the statistics from the training rows of each of the clients `names`."""
         ...
 

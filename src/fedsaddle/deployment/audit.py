@@ -8,14 +8,14 @@ import os
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from torch import Tensor
 
 from fedsaddle.errors import BadInput, CannotWrite, MissingData
-from fedsaddle.federation.records import tensors, visibility
+from fedsaddle.federation.records import is_record, tensors, visibility
 from fedsaddle.secure.fixed_point import layout_of
 from fedsaddle.text import shortened, visible
 
@@ -81,6 +81,7 @@ def log_to_folder(log: logging.Logger, folder: Path) -> Iterator[None]:
 
 AUDIT_FILE = "audit.jsonl"
 PER_SITE = "per client"  # the server sees this site's own value
+SUMS = "sums"  # the field of an answer to a request that is masked
 SUM_ONLY = "sum only"  # it left under a mask, which cancels in the sum over sites
 
 
@@ -144,14 +145,14 @@ class AuditLog:
 
 def _fields(record: object) -> Iterator[tuple[str, list[int], str, int, str]]:
     """Name, shape, type, bytes and visibility of every field of a record."""
-    if is_dataclass(record):
+    if is_record(record):
         seen = visibility(type(record))
         for name, value in tensors(record):
             yield *_of_tensor(name, value), seen[name].value
         return
     for name, value in record.items() if isinstance(record, Mapping) else ():
         if isinstance(value, Tensor):
-            yield *_of_tensor(name, value), PER_SITE
+            yield *_of_tensor(name, value), SUM_ONLY if name == SUMS else PER_SITE
         elif name == "columns":
             for column in value:
                 yield f"column {column['name']}", [len(column)], "json", len(json.dumps(column)), PER_SITE
@@ -166,7 +167,7 @@ def _fields(record: object) -> Iterator[tuple[str, list[int], str, int, str]]:
 
 def _masked_fields(record: object) -> Iterator[tuple[str, list[int], str, int, str]]:
     """The same of a reply whose averaged fields are masked."""
-    layout = layout_of(record)
+    layout = layout_of(record) if is_record(record) else ()
     for one in layout:
         yield one.name, [1, *one.shape], f"fixed{8 * one.width}", one.size * one.width, SUM_ONLY
     if layout:

@@ -27,7 +27,7 @@ from fedsaddle.deployment.study_messages import name_of
 from fedsaddle.deployment.study_questions import ComparedModels, Placeholder, ScoredModel, StudyQuestions
 from fedsaddle.deployment.study_site import encoding_for
 from fedsaddle.errors import BadCheckpoint, Diverged, FedSaddleError
-from fedsaddle.federation.records import tensors
+from fedsaddle.federation.records import Record, tensors
 from fedsaddle.files import make_folder, read_object, write_atomically, write_json
 from fedsaddle.metrics.histograms import ScoreHistogram
 from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums
@@ -99,7 +99,7 @@ class DeployedSites:
     watch: Watch = lambda trial, done: None
     refused: list[str] = field(default_factory=list)  # a line for each trial that a site refused
     _counts: dict[tuple[str, str], ScoreHistogram] = field(default_factory=dict)
-    _parts: dict[str, AskedPart] = field(default_factory=dict)
+    parts: dict[str, AskedPart] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._numbers = {name: k for k, name in enumerate(self.plan.trials)}
@@ -246,7 +246,7 @@ class DeployedSites:
         assert isinstance(reply, SquareSums)
         return SummedScores(both, least, asked, reply)
 
-    def _ask(self, part: str, task: str, sent: object, key: str) -> BinCounts | SquareSums:
+    def _ask(self, part: str, task: str, sent: Record, key: str) -> BinCounts | SquareSums:
         """The sum of the sites' answers; an answer is kept, so that a study that goes on does not ask again."""
         folder = self.out / "answers"
         path = folder / f"{part}-{digest_of_text(key)}.safetensors"
@@ -264,7 +264,7 @@ class DeployedSites:
 
     def _part(self, part: str) -> AskedPart:
         """The clients that answer questions about one part of the rows."""
-        if part not in self._parts:
+        if part not in self.parts:
             secure = self.plan.privacy.secure_aggregation
             _, data = build_from(self.plan.base, self.agreement.encoding, self.names)
             questions = StudyQuestions({k: Placeholder() for k in self._numbers.values()})
@@ -274,8 +274,8 @@ class DeployedSites:
                 self.plan.digest()[:16], ExpectedReplies(placeholder_rows(data.train.x, data.train.y)),
                 minimum_sites=self.agreement.minimum_sites,
             )  # fmt: skip
-            self._parts[part] = AskedPart(clients, questions)
-        return self._parts[part]
+            self.parts[part] = AskedPart(clients, questions)
+        return self.parts[part]
 
 
 @dataclass(frozen=True)

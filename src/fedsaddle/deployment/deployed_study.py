@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +30,15 @@ from fedsaddle.metrics.sum_figures import SumFigure, SummedScores
 from fedsaddle.problems.protocols import HasModel
 from fedsaddle.report.predictions import CHOICE
 from fedsaddle.runs.closing import write_provenance
-from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.folder import SECONDS, RunFolder, write_progress
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.studies.aims import aim_of
 from fedsaddle.studies.candidates import FEDAVG
 from fedsaddle.studies.model_loader import write_loader
 from fedsaddle.studies.search import Choice, Clock, Search, write_trials
+from fedsaddle.studies.site_questions import Model
 from fedsaddle.studies.study_plan import StudyPlan
+from fedsaddle.studies.trial import Trial
 
 log = logging.getLogger("fedsaddle.server")
 BEGUN = "study.json"  # that all sites have agreed
@@ -96,8 +101,9 @@ class DeployedStudy:
         for note in summarised(agreement.notes) if agreement.new else ():
             log.warning("%s", note)
         self._agree(courier, agreement, folder)
+        progress = StudyProgress(folder, watch)
         sites = DeployedSites(
-            self.plan, self.name, self.names, self.out, transport, self.patience, agreement, stop, watch
+            self.plan, self.name, self.names, self.out, transport, self.patience, agreement, stop, progress
         )
         aim, trials = aim_of(self.plan.study.aim), self.out / "trials"
         clock = Clock.at(trials, None)
@@ -138,6 +144,28 @@ class DeployedStudy:
 
 
 @dataclass
+class StudyProgress:
+    """Passes on how far a trial is, and writes it to the study's folder, for those who follow it."""
+
+    folder: RunFolder
+    watch: Watch
+    began: float = field(default_factory=time.time)
+    done: int = 0  # rounds of this process
+    next: float = 0.0
+
+    def __call__(self, trial: Trial, done: int) -> None:
+        """A trial has run so many rounds."""
+        self.watch(trial, done)
+        self.done += 1
+        if time.monotonic() < self.next and done < trial.rounds:
+            return
+        self.next = time.monotonic() + SECONDS
+        said = f"{trial.candidate.name}, step {trial.step:g}"
+        content: Record = {"round": done, "rounds": trial.rounds, "trial": said, "in_all": self.done}
+        write_progress(self.folder.progress, {**content, "began": self.began, "updated": time.time()})
+
+
+@dataclass
 class _Finished:
     """A study whose choice is made: the test rows are looked at here, once."""
 
@@ -161,7 +189,11 @@ class _Finished:
         content = self._summary(summed)
         write_trials(self.choice.trials, self.folder.trials_table)
         self._write_model()
-        self.folder.write_config({"study": self.plan.to_toml(), "run": self.sites.run, "sites": list(self.sites.names)})
+        self.folder.begin(history_of(self.choice.chosen))
+        if self.choice.name != FEDAVG:
+            self.folder.baseline.begin(history_of(self.choice.fedavg))
+        trial = self.sites.config(self.choice.chosen.trial).model_dump(mode="json")
+        self.folder.write_config({**trial, "study": self.plan.to_toml()})
         summary = SearchSummary.model_validate(content)
         self.folder.write_summary(summary)
         write_provenance(self.folder.path)
@@ -210,6 +242,7 @@ class _Finished:
             },
             "positive": str((self.sites.agreement.encoding["classes"] or ["", "1"])[1]),
             "notes": [*self.sites.agreement.notes, *self.sites.refused],
+            "sites": self._attendance(),
             "cautions": list(self.sites.agreement.notes),
             "trials": len(self.choice.trials),
             "cut": list(self.choice.cut),
@@ -220,6 +253,21 @@ class _Finished:
             "fingerprint": own.fingerprint,
         }
 
+    def _attendance(self) -> Record:
+        """Answers, faults and bytes of each site, in all trials and comparisons."""
+        told = [asked.clients.attendance.to_dict() for asked in self.sites.parts.values()]
+        for path in sorted((self.folder.path / "trials").glob("*/summary.json")):
+            with suppress(FedSaddleError):  # of a trial that diverged
+                own = RunFolder(path.parent).read_run().sites or {}
+                told.append({name: one.model_dump() for name, one in own.items()})
+        found = {}
+        for name in self.sites.names:
+            lines = [one[name] for one in told if name in one]
+            faults: Counter[str] = sum((Counter(line["left_out"]) for line in lines), Counter())
+            counts = {key: sum(line[key] for line in lines) for key in ("answered", "bytes_down", "bytes_up")}
+            found[name] = {**counts, "left_out": dict(faults)}
+        return found
+
     def _write_model(self) -> None:
         chosen, out = self.choice.chosen, self.folder.path
         problem = chosen.algorithm.problem
@@ -228,6 +276,11 @@ class _Finished:
         self.folder.write_model({k: v.contiguous() for k, v in module.state_dict().items()})
         setup = build_on(chosen.trial.experiment(), chosen.data)
         write_loader(setup.model, chosen.data, module, out, self.platt[CHOICE], self.threshold)
+
+
+def history_of(model: Model) -> list[Record]:
+    """The evaluations of the trial that made a model."""
+    return RunFolder(model.trial.folder / model.trial.name).history()
 
 
 def middles() -> Floats:

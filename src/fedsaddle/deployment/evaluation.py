@@ -1,143 +1,81 @@
 """Evaluation at the sites: each evaluates the model on its own rows, and the server merges the figures.
 
-A site sends means and score histograms, never the figures of single rows. Neighbouring bins are merged until none has
-a small count; the groups are told with them, and all rows of a group stand in its first bin.
+A site sends means, figures of its own, and score counts, never the figures of single rows. With secure aggregation the
+counts are added up behind masks, if three sites or more have rows of both classes; otherwise each site merges
+neighbouring bins until none has a small count, and figures over all sites have bounds.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedsaddle.array_types import Ints
-from fedsaddle.data.store import Stacked
+from fedsaddle.deployment.masked_sums import MaskedReplies, ask_masked
 from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.remote_clients import RemoteClients
-from fedsaddle.errors import BadMessage, TooFewAnswered
+from fedsaddle.deployment.score_summary import SHOWN, SiteScores, cut_of
+from fedsaddle.deployment.secure_clients import SecureClients
+from fedsaddle.deployment.site_measures import (
+    are_groups,
+    counted_histogram,
+    histogram_of,
+    is_count,
+    is_histogram,
+    read_own,
+)
+from fedsaddle.errors import BadMessage, NobodyAnswered, TooFewAnswered
 from fedsaddle.metrics.calibration import Platt, Threshold
-from fedsaddle.metrics.evaluation import Measured, evaluate
-from fedsaddle.metrics.histograms import BoundedFigure, MergedHistogram, PooledHistogram, ScoreHistogram, sigmoid_edges
-from fedsaddle.metrics.ranking import rank
-from fedsaddle.metrics.selection import bounds_of
+from fedsaddle.metrics.evaluation import Measured
+from fedsaddle.metrics.histograms import MergedHistogram, PooledHistogram, ScoreHistogram
+from fedsaddle.metrics.own_figures import OwnFigures
+from fedsaddle.metrics.score_sums import BINS, EDGES, BinCounts, SpreadQuestion, SquareSums
+from fedsaddle.metrics.sum_figures import SummedScores
 from fedsaddle.problems.protocols import KnowsClasses, Problem, Ranks
 from fedsaddle.runs.evaluation import Solution, parts_of, pooled_key
 
-MOST_ROWS = 5_000_000  # more rows have no intervals
-SHOWN = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # thresholds with bounds, on the scale of the bins
-
-
-def kept_scores(part: str, sites: Mapping[str, MergedHistogram], without: Sequence[str] = ()) -> dict[str, Any]:
-    """The summary's `scores`: figures over all sites, rows and AUROC of each site, and the sites `without` counts.
-
-    `auroc_bounds` and `average_precision_bounds` are the lowest and the highest value that fit the counts. Counts in
-    bins, values and 95 % intervals, which take rows as drawn independently, are there only where no site has merged
-    bins to groups that are too wide; rows of merged bins stand in the middle one. Otherwise there are bounds of the
-    sensitivity and the specificity at some thresholds.
-    """
-    pooled = PooledHistogram(tuple(sites.values()))
-    entry: dict[str, Any] = {
-        "part": part,
-        "edges": "sigmoid",
-        "bins": pooled.sites[0].bins,
-        "widest": pooled.widest,
-        "sides": list(pooled.sides),
-        "without_counts": list(without),
-        "pooled": _bounds(auroc=pooled.auroc(), average_precision=pooled.average_precision()),
-        "sites": {name: _site(own) for name, own in sites.items()},
-    }
-    if pooled.wide:
-        found = {share: pooled.above(share) for share in SHOWN}
-        entry["thresholds"] = [
-            {"score": share, "sensitivity": list(both[0]), "specificity": list(both[1])}
-            for share, both in found.items()
-            if both is not None
-        ]
-        return {"scores": entry}
-    together, own = pooled.middle, [site.in_the_middle() for site in sites.values()]
-    figures = _figures(list(sites), own) if sum(together.sides) <= MOST_ROWS else {}
-    entry["positives"], entry["negatives"] = together.positives.tolist(), together.negatives.tolist()
-    entry["pooled"] |= figures.get("pooled", {})
-    entry["within_site_auroc"] = figures.get("within_site_auroc")
-    for name, found_there in figures.get("sites", {}).items():
-        entry["sites"][name] |= found_there
-    return {"scores": entry}
-
-
-def _figures(names: Sequence[str], sites: Sequence[ScoreHistogram]) -> dict[str, Any]:
-    """Figures with intervals, from rows that have the numbers of their bins for scores."""
-    scores, labels, sizes = [], [], []
-    for own in sites:
-        bins = np.arange(len(own.positives))
-        scores += [np.repeat(bins, own.positives), np.repeat(bins, own.negatives)]
-        labels += [np.full(own.sides[0], 1), np.full(own.sides[1], 0)]
-        sizes.append(sum(own.sides))
-    if 0 in np.bincount(np.concatenate(labels), minlength=2):
-        return {}
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    found = rank(np.concatenate(scores), np.concatenate(labels), offsets, names).to_dict()
-    wanted = ("auroc", "average_precision", "partial_auroc")
-    return {
-        "pooled": {k: v for k, v in found["pooled"].items() if k in wanted and v is not None},
-        "within_site_auroc": found["within_site_auroc"],
-        "sites": {own["name"]: {"auroc": own["auroc"]} for own in found["clients"] if own["auroc"] is not None},
-    }
-
-
-def _site(own: MergedHistogram) -> dict[str, Any]:
-    up, down = own.sides
-    area = own.auroc_bounds()
-    return {"positives": up, "negatives": down} | ({} if area is None else {"auroc_bounds": list(area)})
-
-
-def _bounds(**figures: BoundedFigure | None) -> dict[str, list[float]]:
-    return {f"{name}_bounds": list(found.bounds) for name, found in figures.items() if found is not None}
-
-
-BINS = 1000  # of score histograms
+log = logging.getLogger("fedsaddle.server")
 MAX_FITTED = 1 << 22  # rows to which probabilities are fitted
+PLAIN_CUTS = tuple(cut_of(share) for share in SHOWN)
 
 
-def measure_site(
-    problem: Problem, w: Tensor, dual: Tensor | None, own: Stacked | None, least: int = 1
-) -> dict[str, Any]:
-    """Evaluate a model on this site's rows, where they are, on a device or here.
+@dataclass(frozen=True, eq=False)
+class PartAnswers:
+    """What the sites answered about a model's rows of one part.
 
-    Return the reply to the server, with no count below `least` but 0.
+    Args:
+        replies: By client, without what was masked.
+        cuts: The thresholds that they were asked for.
+        summed: The score counts over the sites `among`, where they were masked.
     """
-    if own is None:
-        return {"rows": 0}
-    w, dual = w.to(own.x.device), None if dual is None else dual.to(own.x.device)
-    found = evaluate(problem, w, own, dual)
-    counted = int(found.sizes[0])  # a loss over pairs counts the rows of one label
-    if any(0 < n < least for n in (counted, len(own.x) - counted)):
-        return {"rows": 0}
-    reply: dict[str, Any] = {"rows": int(found.sizes[0]), "means": {k: float(v[0]) for k, v in found.values.items()}}
-    ranking = problem.ranking(w, own.x) if isinstance(problem, Ranks) else None
-    if ranking is not None and math.isfinite(reply["means"]["loss"]):
-        counts = ScoreHistogram.of(ranking.cpu().double().numpy(), own.y.cpu().numpy(), sigmoid_edges(BINS))
-        merged = MergedHistogram.of(counts, least)
-        if merged is not None:  # otherwise there are too few rows of a class to tell anything
-            told = merged.placed(merged.first, merged.first)
-            reply["scores"] = [told.positives.tolist(), told.negatives.tolist()]
-        if merged is not None and least > 1:
-            reply["groups"] = merged.ends.tolist()
-    return reply
 
+    replies: dict[int, dict[str, Any]]
+    cuts: list[int]
+    summed: ScoreHistogram | None = None
+    among: tuple[int, ...] = ()
 
-def histogram_of(reply: dict[str, Any]) -> MergedHistogram | None:
-    """The histogram of a checked reply, if it has one."""
-    if not reply.get("scores"):
-        return None
-    ends = np.asarray(reply.get("groups", range(1, BINS + 1)), dtype=np.int64)
-    starts = np.concatenate([[0], ends[:-1]])
-    up, down = (np.asarray(side, dtype=np.int64)[starts] for side in reply["scores"])
-    return MergedHistogram(sigmoid_edges(BINS), ends, up, down)
+    @property
+    def own(self) -> dict[int, OwnFigures]:
+        """Each site's own figures."""
+        rows = {i: int(reply["scored"]) for i, reply in self.replies.items() if "own" in reply}
+        return {i: read_own(self.replies[i]["own"], rows[i], len(self.cuts)) for i in sorted(rows)}
+
+    @property
+    def merged(self) -> dict[int, MergedHistogram]:
+        """The counts of each site that are not masked."""
+        found = {i: histogram_of(reply) for i, reply in sorted(self.replies.items())}
+        return {i: own for i, own in found.items() if own is not None}
+
+    @property
+    def least(self) -> int:
+        """The least count that any site's policy lets be shown."""
+        return max([int(reply.get("least", 1)) for reply in self.replies.values()], default=1)
 
 
 @dataclass
@@ -149,9 +87,11 @@ class RemoteEvaluator:
     test_sizes: Ints  # test rows per site
     validation_sizes: Ints
     private: bool = False  # sites do not measure training rows: that is no part of their budget
-    _round: int = -1
+    patients: bool = False  # rows of one patient belong together: sites are asked for sums of squares over patients
+    _at: Solution | None = None
     _last: int = 0  # the last round of the run so far; the best one may be earlier
-    _replies: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)  # part -> client -> reply
+    _answers: dict[str, PartAnswers] = field(default_factory=dict)  # of the last model, by part
+    _in_the_open: set[str] = field(default_factory=set)  # parts of which too few sites have both classes for a sum
 
     @property
     def parts(self) -> Sequence[str]:
@@ -175,8 +115,8 @@ class RemoteEvaluator:
 
     def measure(self, part: str, at: Solution) -> Measured:
         """The means of each site; a site that did not answer counts as one without rows."""
-        replies = {i: reply for i, reply in self._ask(part, at).items() if reply["rows"]}
-        if not replies and any(reply["rows"] == 0 for reply in self._ask(part, at).values()):
+        replies = {i: reply for i, reply in self._ask(part, at).replies.items() if reply["rows"]}
+        if not replies and any(reply["rows"] == 0 for reply in self._ask(part, at).replies.values()):
             remedy = "hold out more rows (test_share, validation_share), or agree on a smaller minimum_cell"
             raise TooFewAnswered(f"every site that answered has too few {part} rows to share a figure; {remedy}")
         if not replies:
@@ -206,22 +146,25 @@ class RemoteEvaluator:
         return True
 
     def pool(self, part: str, at: Solution) -> dict[str, Any]:
-        """Pooled figures from the sites' histograms, with error bounds, and their spread over the sites."""
-        figures = pooled_figures(
-            [h for reply in self._ask(part, at).values() if (h := histogram_of(reply)) is not None]
-        )
+        """Pooled figures from score counts, with error bounds, and the spread of the sites' own."""
+        figures = self._scores(part, self._ask(part, at)).pooled()
         return {pooled_key(part): figures} if figures else {}
 
     def probabilities(self) -> dict[str, Any]:
-        """From scores to probabilities and to a threshold, by the histograms of validation rows of the last evaluation.
+        """From scores to probabilities and to a threshold, by the counts of validation rows of the last evaluation.
 
         In a bin its middle stands for the rows, in merged bins that of the middle one; the threshold is the lower edge
         of a bin, where counts are exact if none were merged. Groups that are too wide give neither.
         """
-        counts = [h for r in self._replies.get("validation", {}).values() if (h := histogram_of(r)) is not None]
-        if not counts or (pooled := PooledHistogram(tuple(counts))).wide:
-            return {}
-        together = pooled.middle
+        fitted = self._fitted()
+        return {} if fitted is None else {"probabilities": fitted[0].to_dict(), "threshold": asdict(fitted[1])}
+
+    def _fitted(self) -> tuple[Platt, Threshold] | None:
+        """How scores become probabilities, and the chosen threshold, which is a lower edge of a bin."""
+        answers = self._answers.get("validation")
+        together = None if answers is None else _together(answers)
+        if together is None:
+            return None
         up, down = together.positives, together.negatives
         fewer = max(1, int(up.sum() + down.sum()) // MAX_FITTED)  # the sites' word for their rows costs no memory
         up, down = up // fewer, down // fewer
@@ -230,28 +173,71 @@ class RemoteEvaluator:
         bins = np.concatenate([np.repeat(np.arange(BINS), up), np.repeat(np.arange(BINS), down)])
         labels = np.concatenate([np.ones(up.sum(), dtype=np.int64), np.zeros(down.sum(), dtype=np.int64)])
         platt = Platt.fit(middle[bins], labels)
-        lower = np.concatenate([[-1e6], sigmoid_edges(BINS)])
-        threshold = Threshold.default(platt.probability(lower[bins]), labels)
-        return {"probabilities": platt.to_dict(), "threshold": asdict(threshold)}
+        return platt, Threshold.default(platt.probability(LOWER[bins]), labels)
+
+    def _cuts(self, part: str) -> list[int]:
+        """The thresholds of a part: of test rows by the probabilities that validation rows gave, the chosen one first.
+
+        Without those, scores are taken as log odds.
+        """
+        fitted = self._fitted() if part == "test" else None
+        if fitted is None or fitted[0].slope <= 0:
+            return list(PLAIN_CUTS)
+        chance = fitted[0].probability(LOWER)
+        wanted = (fitted[1].probability, *SHOWN)
+        return list(dict.fromkeys(int(np.argmin(np.abs(chance - p))) for p in wanted))
 
     def scores(self) -> dict[str, Any]:
-        """The score counts of the last evaluation, for the summary: on test rows, else validation, else training rows.
+        """The scores of the last evaluation, for the summary: on test rows, else validation, else training rows.
 
         They are those of the model that the run keeps: the summary asks for its figures last. Where no site shares
         counts of test rows, those of training rows do not stand in for them.
         """
-        part = next((p for p in ("test", "validation", "train") if p in self._replies and self._with_rows(p)), None)
-        if part is None:
+        part = next((p for p in ("test", "validation", "train") if p in self._answers and self._with_rows(p)), None)
+        if part is None or not (self._ranks() or self._answers[part].merged):
             return {}
-        found = {
-            self.clients.courier.names[i]: own
-            for i, reply in sorted(self._replies[part].items())
-            if (own := histogram_of(reply)) is not None
-        }
-        without = [name for name in self._with_rows(part) if name not in found]
-        if found:
-            return kept_scores(part, found, without)
-        return {"scores": {"part": part, "without_counts": without}} if self._ranks() else {}
+        answers = self._answers[part]
+        return self._scores(part, answers, self._spread(part, answers)).to_dict()
+
+    def _scores(
+        self, part: str, answers: PartAnswers, spread: tuple[SpreadQuestion, SquareSums] | None = None
+    ) -> SiteScores:
+        names, summed, merged = self.clients.courier.names, None, answers.merged
+        if answers.summed is not None:
+            counted = set(answers.among)
+            summed = SummedScores((answers.summed,), answers.least, *(spread or (None, None)))
+        else:
+            counted = set(merged)
+        return SiteScores(
+            part,
+            {names[i]: own for i, own in answers.own.items()},
+            {} if summed is not None else {names[i]: own for i, own in merged.items()},
+            summed,
+            [name for name in self._with_rows(part) if name not in {names[i] for i in counted}],
+            answers.cuts,
+            answers.least,
+        )
+
+    def _spread(self, part: str, answers: PartAnswers) -> tuple[SpreadQuestion, SquareSums] | None:
+        """Sums of squares over patients; None where each row is its own, or a site of the sum does not answer."""
+        at, clients = self._at, self.clients
+        known = answers.summed is not None and min(answers.summed.sides) >= max(answers.least, 1)
+        if not self.patients or not known or at is None or not isinstance(clients, SecureClients):
+            return None
+        assert answers.summed is not None
+        question = SpreadQuestion.of([answers.summed], [answers.cuts], answers.least)
+        like, sites = SquareSums.empty(question), list(answers.among)
+        payload = self._payload(part, at, answers.cuts) | {
+            "positives": torch.from_numpy(question.positives), "negatives": torch.from_numpy(question.negatives),
+        }  # fmt: skip
+        try:
+            found = ask_masked(clients, "spread", payload, sites, sites, like, _nothing_else, self._last)
+            if set(found.masked) != set(sites):
+                raise NobodyAnswered("not all sites of the sum answered")
+            return question, SquareSums.of_mean(found.sum(clients, like), len(sites))
+        except (NobodyAnswered, TooFewAnswered) as reason:
+            log.warning("intervals take each row as its own patient: %s", reason)
+            return None
 
     def _with_rows(self, part: str) -> list[str]:
         """The sites that have rows of a part, by their facts."""
@@ -267,35 +253,103 @@ class RemoteEvaluator:
         with torch.no_grad():
             return self.problem.ranking(start[0] if isinstance(start, tuple) else start, rows.x[:1]) is not None
 
-    def _ask(self, part: str, at: Solution) -> dict[int, dict[str, Any]]:
-        if self._round != at.rounds:
-            self._round, self._replies, self._last = at.rounds, {}, max(self._last, at.rounds)
-        if part not in self._replies:
-            names, sizes = set(self.row_measures(at)), self._sizes(part)
-            self._replies[part] = self.clients.courier.request(
-                "measure",
-                self.clients.run,
-                {"w": at.model, "dual": at.dual, "part": part, "rounds": at.rounds},
-                fingerprint=self.clients.fingerprint,
-                round=self._last,
-                check=lambda client, answer, reply: check_measurements(client, reply, names, int(sizes[client])),
+    def _payload(self, part: str, at: Solution, cuts: list[int]) -> dict[str, Any]:
+        return {"w": at.model, "dual": at.dual, "part": part, "rounds": at.rounds, "cuts": cuts}
+
+    def _ask(self, part: str, at: Solution) -> PartAnswers:
+        if self._at is None or self._at.rounds != at.rounds:
+            self._at, self._answers, self._last = at, {}, max(self._last, at.rounds)
+        if part not in self._answers:
+            self._answers[part] = self._measured(part, at)
+        return self._answers[part]
+
+    def _measured(self, part: str, at: Solution) -> PartAnswers:
+        """The checked replies of the sites, with score counts summed behind masks if that hides every site."""
+        names, sizes, clients = set(self.row_measures(at)), self._sizes(part), self.clients
+        cuts = self._cuts(part)
+
+        def check(client: int, reply: object) -> dict[str, Any] | Fault:
+            return check_measurements(client, reply, names, int(sizes[client]), len(cuts))
+
+        there = np.flatnonzero(sizes > 0).tolist()
+        payload = self._payload(part, at, cuts)
+        if (
+            isinstance(clients, SecureClients) and part not in self._in_the_open and len(there) >= clients.least
+            and self._ranks()
+        ):  # fmt: skip
+            found = ask_masked(
+                clients, "measure", payload, range(clients.count), there, BinCounts.empty(), check, self._last
             )
-        return self._replies[part]
+            summed = self._summed(part, clients, found, cuts)
+            if summed is not None:
+                return summed
+        replies = clients.courier.request(
+            "measure", clients.run, payload, fingerprint=clients.fingerprint, round=self._last,
+            check=lambda client, answer, reply: check(client, reply),
+        )  # fmt: skip
+        return PartAnswers(replies, cuts)
+
+    def _summed(self, part: str, clients: SecureClients, found: MaskedReplies, cuts: list[int]) -> PartAnswers | None:
+        """The answers with the sum; None where it would not hide every site, or cannot be had."""
+        among = tuple(found.masked)
+        own = PartAnswers(found.replies, cuts).own
+        for side, name in enumerate(("positives", "negatives")):
+            if (having := sum(own[i].has_both[side] for i in among if i in own)) < clients.least:
+                log.warning(
+                    "%s: only %d sites have %s; score counts are not summed, and have bounds", part, having, name
+                )
+                self._in_the_open.add(part)
+                return None
+        try:
+            counts = BinCounts.of_mean(found.sum(clients, BinCounts.empty()), len(among))
+        except NobodyAnswered as reason:
+            log.warning("%s: score counts are not summed: %s", part, reason)
+            return None
+        total = counted_histogram(counts, int(self._sizes(part)[list(among)].sum()))
+        if total is None:
+            log.warning("%s: the summed score counts are not those of the sites' rows; they are not used", part)
+            return None
+        return PartAnswers(found.replies, cuts, total, among)
 
     def _sizes(self, part: str) -> Ints:
         """Rows of a part at each site, as its facts say."""
         return {"train": self.clients.sizes, "validation": self.validation_sizes, "test": self.test_sizes}[part]
 
 
-def check_measurements(client: int, reply: object, names: Set[str], rows: int) -> dict[str, Any] | Fault:
+LOWER = np.concatenate([[-1e6], EDGES])  # of each bin
+
+
+def _together(answers: PartAnswers) -> ScoreHistogram | None:
+    """The counts of all sites that say enough to choose a threshold by; None where they do not."""
+    if answers.summed is not None:
+        return answers.summed if min(answers.summed.sides) >= max(answers.least, 1) else None
+    if not answers.merged or (pooled := PooledHistogram(tuple(answers.merged.values()))).wide:
+        return None
+    return pooled.middle
+
+
+def _nothing_else(client: int, reply: dict[str, Any]) -> dict[str, Any]:
+    if reply:
+        raise BadMessage(f"the reply has an unknown {sorted(reply)[0]!r:.40}")
+    return reply
+
+
+def check_measurements(client: int, reply: object, names: Set[str], rows: int, cuts: int = 0) -> dict[str, Any] | Fault:
     """Check a reply: means of these names over at most so many rows; return it or a fault, or raise `BadMessage`."""
-    if not isinstance(reply, dict) or not _is_count(reply.get("rows")):
+    if not isinstance(reply, dict) or not is_count(reply.get("rows")):
         raise BadMessage("the reply has no number of rows")
     if reply["rows"] > rows:  # a loss over pairs counts those of one label only
         raise BadMessage(f"the reply is of {reply['rows']} rows; the site's facts say {rows}")
-    if unknown := reply.keys() - {"rows", "means", "scores", "groups"}:
+    if unknown := reply.keys() - {"rows", "means", "scores", "groups", "own", "least"}:
         raise BadMessage(f"the reply has an unknown {sorted(unknown)[0]!r:.40}")
+    if "least" in reply and not (is_count(reply["least"]) and 0 < reply["least"] <= 10**12):
+        raise BadMessage("the reply's least count is not a number of at least 1")
+    if "own" in reply:
+        read_own(reply["own"], rows, cuts)
+        reply = {**reply, "scored": rows}
     if not reply["rows"]:
+        if reply.keys() & {"means", "scores", "groups"}:
+            raise BadMessage("the reply has means or counts of no rows")
         return reply
     means = reply.get("means")
     if not isinstance(means, dict) or means.keys() != names or not all(isinstance(v, float) for v in means.values()):
@@ -303,68 +357,10 @@ def check_measurements(client: int, reply: object, names: Set[str], rows: int) -
     for name, value in means.items():
         if not math.isfinite(value):
             return Fault(FaultKind.NOT_FINITE, client, name)
-    if "scores" in reply and not _is_histogram(reply["scores"]):
+    if "scores" in reply and not is_histogram(reply["scores"]):
         raise BadMessage(f"the reply's score counts are not two lists of {BINS} whole numbers")
     if "scores" in reply and sum(map(sum, reply["scores"])) != rows:
         raise BadMessage(f"the reply's score counts do not sum up to the {rows} rows")
-    if "groups" in reply and not _are_groups(reply["groups"], reply.get("scores")):
+    if "groups" in reply and not are_groups(reply["groups"], reply.get("scores")):
         raise BadMessage("the reply's groups of score bins do not fit its counts")
     return reply
-
-
-def pooled_figures(sites: Sequence[MergedHistogram]) -> dict[str, float]:
-    """The pooled figures under the same names as in a simulation, each with its error bound as `NAME_error`.
-
-    `worst_site_auroc`, `best_site_auroc` and `std_site_auroc` are over the sites with rows of both classes. Where
-    sites have merged bins to groups that are too wide, there are bounds only, as `NAME_low` and `NAME_high`.
-    """
-    if not sites:
-        return {}
-    together = PooledHistogram(tuple(sites))
-    figures = {
-        "auroc": together.auroc(),
-        "partial_auroc_30": together.partial_auroc(0.3),
-        "partial_auroc_50": together.partial_auroc(0.5),
-        "two_way_partial_auroc": together.two_way_partial_auroc(0.5, 0.5),
-        "average_precision": together.average_precision(),
-    }
-    found: dict[str, float] = {}
-    areas = [area for site in sites if (area := site.auroc_bounds()) is not None]
-    if together.wide:
-        for name, figure in figures.items():
-            if figure is not None:
-                found |= bounds_of(name, figure.bounds)
-        for name, extreme in (("worst_site_auroc", min), ("best_site_auroc", max)) if areas else ():
-            found |= bounds_of(name, (extreme(low for low, _ in areas), extreme(high for _, high in areas)))
-        return found
-    for name, figure in figures.items():
-        if figure is not None:
-            found |= {name: figure.value, f"{name}_error": figure.error}
-    if areas:
-        own = [(low + high) / 2 for low, high in areas]
-        found |= {
-            "worst_site_auroc": min(own),
-            "best_site_auroc": max(own),
-            "std_site_auroc": float(np.std(own)),
-        }
-    return found
-
-
-def _is_histogram(scores: Any) -> bool:
-    both = isinstance(scores, list) and len(scores) == 2
-    return both and all(isinstance(s, list) and len(s) == BINS and all(map(_is_count, s)) for s in scores)
-
-
-def _are_groups(ends: Any, scores: Any) -> bool:
-    """Whether the groups end in ascending bins, the last one at the end, and all counts are in their first bins."""
-    if not isinstance(ends, list) or not 0 < len(ends) <= BINS or not all(map(_is_count, ends)) or scores is None:
-        return False
-    starts = [0, *ends[:-1]]
-    ascending = all(first < end for first, end in zip(starts, ends, strict=True))
-    if not ascending or ends[-1] != BINS:
-        return False
-    return all(sum(side) == sum(side[first] for first in starts) for side in scores)
-
-
-def _is_count(n: object) -> bool:
-    return isinstance(n, int) and not isinstance(n, bool) and n >= 0

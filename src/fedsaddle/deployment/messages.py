@@ -345,6 +345,23 @@ class MeasureAsked(MessagePart):
     dual: Tensor | None
     part: Literal["train", "validation", "test"]
     rounds: Annotated[int, Field(ge=0, le=10**9)] = 0  # that were done before
+    cuts: Annotated[list[Annotated[int, Field(ge=0, le=10**6)]], Field(max_length=100)] = []  # first bins of alarms
+    secure: SecureCohort | None = None  # None: score counts are not masked
+
+
+class SpreadAsked(MeasureAsked):
+    """Server to sites: the model again, and the score counts of all sites, for sums of squares over patients."""
+
+    positives: Tensor
+    negatives: Tensor
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for counts in (self.positives, self.negatives):
+            ok = counts.dtype == torch.float64 and counts.ndim == 2 and counts.shape[1] <= 10**6
+            if not ok or not bool((torch.isfinite(counts) & (counts >= 0)).all()):
+                raise ValueError("counts are numbers of at least 0")
+        return self
 
 
 def tell_counts(told: SiteCounts) -> dict[str, Tensor]:

@@ -51,6 +51,7 @@ class Entry(MessagePart):
         task: its name; of "measure" the part of the rows; of a request a digest of the config here;
             of "stopped" the reason.
         carried: digests of what a task carried; of "measure" that of the dual.
+        cuts: of "measure", where tables were made.
     """
 
     what: str
@@ -60,6 +61,7 @@ class Entry(MessagePart):
     exchange: int = 0
     task: str = ""
     carried: list[str] = Field([], max_length=100)
+    cuts: list[int] = Field([], max_length=10_000)
 
 
 class Measurement(NamedTuple):
@@ -91,7 +93,7 @@ class Questions:
     entries: list[Entry] = field(default_factory=list)
     _end: int = 0  # of what was read
     _tasks: dict[tuple[str, int, int], Entry] = field(default_factory=dict, repr=False)
-    _measurements: dict[Measurement, None] = field(default_factory=dict, repr=False)
+    _measurements: dict[Measurement, list[int]] = field(default_factory=dict, repr=False)
 
     @property
     def new(self) -> bool:
@@ -147,17 +149,21 @@ class Questions:
                 )
             )  # fmt: skip
 
-    def measure(self, model: Measurement, plan: Plan, most: int) -> None:
+    def measure(self, model: Measurement, plan: Plan, most: int, cuts: Sequence[int] = ()) -> list[int]:
         """Note a measurement before it happens; refuse one of a model that is not the run's, or one too many.
 
         Args:
             model: what is measured.
             plan: of the run.
             most: models, times parts of the rows, that may be measured.
+            cuts: where the server asks for tables of the scores.
+
+        Returns:
+            The cuts to count at: those asked for first, as tables at two sets of them could be subtracted.
         """
         with self._open():
             if model in self._measurements:
-                return
+                return self._measurements[model]
             rounds, same = model.rounds, [each for each in self._measurements if each.rounds == model.rounds]
             if any((each.w, each.dual) != (model.w, model.dual) for each in same):
                 self._stop(f"another model was measured after round {rounds}")
@@ -170,7 +176,9 @@ class Questions:
                 self._refuse(f"{UNCHECKED} models were measured that no task has carried")
             if len({each[:3] for each in (*self._measurements, model)}) > most:
                 raise Refused(f"this site's policy says most_evaluations = {most}; so many models were measured")
-            self._add(Entry(what="measure", given=model.w, round=rounds, task=model.part, carried=[model.dual]))
+            given = {"given": model.w, "round": rounds, "task": model.part, "carried": [model.dual]}
+            self._add(Entry.model_validate({"what": "measure", **given, "cuts": list(cuts)}))
+            return list(cuts)
 
     def refuse(self, reason: str) -> None:
         """Note a question that the run does not need, and refuse it."""
@@ -237,7 +245,7 @@ class Questions:
         if entry.what == "task":
             self._tasks[entry.trial, entry.round, entry.exchange] = entry
         elif entry.what == "measure":
-            self._measurements[Measurement(entry.given, entry.carried[0], entry.task, entry.round)] = None
+            self._measurements[Measurement(entry.given, entry.carried[0], entry.task, entry.round)] = entry.cuts
 
     def _add(self, entry: Entry) -> None:
         """Append a line to the disk, in place of one that is incomplete."""

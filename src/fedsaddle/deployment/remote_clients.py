@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -28,11 +28,12 @@ from fedsaddle.deployment.courier import Attendance, Courier
 from fedsaddle.deployment.messages import Answer, Ask, Fault, FaultKind, SecureCohort
 from fedsaddle.engines.site import LocalSite, Memory
 from fedsaddle.errors import BadMessage, CannotWrite, NobodyAnswered
-from fedsaddle.federation.clients import ClientsState, R, Task, merge_repeats
-from fedsaddle.federation.records import Visibility, tensors, visibility
+from fedsaddle.federation.clients import ClientsState, Own, Sent, Task, merge_repeats
+from fedsaddle.federation.records import R, Record, Visibility, tensors, visibility
 from fedsaddle.federation.reduction import MakeReduction, streaming
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message
+from fedsaddle.files import Json, JsonObject
 
 
 def placeholder_rows(x: Tensor, y: Tensor) -> Stacked:
@@ -48,9 +49,9 @@ class ExpectedReplies:
     """Expected replies by task and by the shapes of the sent record; one dry run for each."""
 
     rows: Stacked
-    known: dict[Any, Any] = field(default_factory=dict)
+    known: dict[tuple[object, ...], Record | None] = field(default_factory=dict)
 
-    def of(self, task: Task[Any], sent: object) -> Any:
+    def of(self, task: Task[Own, Sent, R], sent: Sent) -> R | None:
         """A reply with the expected type and shapes, but meaningless values; None if the dry run fails."""
         key = (getattr(task, "__name__", repr(task)), *_shape_key(sent))
         if key not in self.known:
@@ -59,10 +60,10 @@ class ExpectedReplies:
                 _, self.known[key] = task(Memory().read(task, site), sent, site)
             except Exception:  # the task cannot run on placeholder rows; replies are then compared with each other
                 self.known[key] = None
-        return self.known[key]
+        return cast(R | None, self.known[key])
 
 
-def _shape_key(sent: Any) -> list[Any]:
+def _shape_key(sent: Record) -> list[object]:
     """The parts of a sent record that can affect the shapes of a reply: shapes, whole numbers and strings."""
     return [
         (f.name, tuple(v.shape) if isinstance(v, Tensor) else v if v is None or isinstance(v, int | str) else None)
@@ -243,7 +244,9 @@ class RemoteClients:
         """End the round."""
         self.versions.commit()
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Send the task, check the replies and reduce them in cohort order."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
@@ -266,7 +269,7 @@ class RemoteClients:
         who = self.answered.known.get((self.round, exchange))
         return clients if who is None else [i for i in clients if i in who]
 
-    def least(self, exchange: int, cohort: int, sites: int) -> int:
+    def answers_needed(self, exchange: int, cohort: int, sites: int) -> int:
         """How many of a cohort must answer: all whose replies counted before the run was resumed.
 
         Args:
@@ -285,7 +288,7 @@ class RemoteClients:
         return NobodyAnswered(text)
 
     def reduced(
-        self, clients: Ints, total_weights: Floats, task: Task[R], sent: object, exchange: int
+        self, clients: Ints, total_weights: Floats, task: Task[Own, Sent, R], sent: Sent, exchange: int
     ) -> tuple[Ints, R]:
         """The clients that answered one exchange, and their replies in one."""
         good = self._collect(self.counted(clients.tolist(), exchange), task, sent, exchange)
@@ -303,7 +306,9 @@ class RemoteClients:
         self.versions.write(client, answer.version)
         self.samples += answer.samples
 
-    def _collect(self, clients: list[int], task: Task[R], sent: object, exchange: int) -> dict[int, tuple[Answer, R]]:
+    def _collect(
+        self, clients: list[int], task: Task[Own, Sent, R], sent: Sent, exchange: int
+    ) -> dict[int, tuple[Answer, R]]:
         """The valid replies of one exchange, by client."""
         name, kinds = str(getattr(task, "__name__", task)), records_of(getattr(task, "__self__", task))
         expected = self.expected.of(task, sent)
@@ -315,13 +320,13 @@ class RemoteClients:
             versions.add(ask.version)
             return Message(ask.to_dict(), sent)
 
-        def check(client: int, answer: Answer, reply: object) -> tuple[Answer, Any] | Fault:
+        def check(client: int, answer: Answer, reply: object) -> tuple[Answer, R] | Fault:
             if answer.version not in versions:
                 raise BadMessage("a version of its memory that the ask does not name")
-            return reply_fault(client, reply, reply if expected is None else expected) or (answer, reply)
+            return reply_fault(client, reply, reply if expected is None else expected) or (answer, cast(R, reply))
 
         where = f"round {self.round + 1}, exchange {exchange + 1}"
-        least = self.least(exchange, len(clients), 0 if self.minimum_sites <= 1 else self.minimum_sites)
+        least = self.answers_needed(exchange, len(clients), 0 if self.minimum_sites <= 1 else self.minimum_sites)
         good = self.courier.collect(clients, least, make_message, kinds, check, where, self.round)
         return good if expected is not None else _drop_odd_shapes(good)
 
@@ -332,7 +337,7 @@ class RemoteClients:
             starts=self.versions.starts(asked), keep=self.versions.needed(asked), secure=secure,
         )  # fmt: skip
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """The engine's name; the transport does not affect the rounding of sums."""
         return {"name": "remoteclients"}
 
@@ -340,7 +345,7 @@ class RemoteClients:
         """The valid versions and the totals, for a checkpoint."""
         return ClientsState(notes={"versions": self.versions.to_dict(), "sites": self.attendance.to_dict()})
 
-    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: JsonObject, algorithm: object) -> None:
         """Restore the versions and the totals from a checkpoint."""
         self.versions.restore(notes["versions"])
         self.attendance.restore(notes["sites"])
@@ -356,12 +361,12 @@ class RemoteClients:
             name: "lost" if at.in_a_row[i] else "up" if at.answered[i] else "waiting" for i, name in enumerate(at.names)
         }
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Answers, faults and bytes per site, for the summary."""
         return {"sites": self.attendance.to_dict()}
 
 
-def _drop_odd_shapes(good: dict[int, tuple[Answer, object]]) -> dict[int, tuple[Answer, Any]]:
+def _drop_odd_shapes(good: dict[int, tuple[Answer, R]]) -> dict[int, tuple[Answer, R]]:
     """Keep the replies whose averaged fields have the most common shapes; for tasks without an expected reply."""
     shapes = {}
     for i, (_, reply) in good.items():

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Generic, cast
 
 import numpy as np
 import torch
@@ -22,10 +22,11 @@ from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request, Sec
 from fedsaddle.deployment.remote_clients import RemoteClients, reply_fault
 from fedsaddle.deployment.secure_site import read_opening
 from fedsaddle.errors import BadMessage
-from fedsaddle.federation.clients import R, Task
-from fedsaddle.federation.records import Visibility, tensors, visibility
+from fedsaddle.federation.clients import Own, Sent, Task
+from fedsaddle.federation.records import R, Record, Visibility, is_record, tensors, visibility
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Kinds, Message
+from fedsaddle.files import Json
 from fedsaddle.secure.fixed_point import (
     LEAST_SITES,
     Layout,
@@ -49,10 +50,20 @@ ATTEMPTS = 2  # at collecting the unmask shares
 class Masked:
     """A checked reply of one site: the bytes of the masked words, and the fields that are not masked."""
 
-    kind: type
+    kind: type[Record]
     layout: Layout
     masked: Tensor
     shown: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class MaskedQuestion:
+    """What sites answered behind masks: the nonce of the message, and the sites asked, each with its share."""
+
+    nonce: str
+    shares: Mapping[int, float]
+    cohort: Sequence[int]
+    where: str  # for messages
 
 
 @dataclass
@@ -62,25 +73,25 @@ class SecureClients(RemoteClients):
     seen: SeenFields = field(default_factory=SeenFields)
 
     @property
-    def least_of_sum(self) -> int:
+    def least(self) -> int:
         """The smallest number of sites of a sum: three, or more if the policy of a site requires it."""
         return max(LEAST_SITES, self.minimum_sites)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """The engine's name, and that it sums in fixed point."""
         return {**super().settings(), "secure_aggregation": True}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Answers, faults and bytes per site, and the fields that the server saw."""
         return {**super().report(), **self.seen.to_dict()}
 
     def reduced(
-        self, clients: Ints, total_weights: Floats, task: Task[R], sent: object, exchange: int
+        self, clients: Ints, total_weights: Floats, task: Task[Own, Sent, R], sent: Sent, exchange: int
     ) -> tuple[Ints, R]:
         """The clients that answered one exchange, and their replies in one, of which averaged fields were masked."""
         shares = dict(zip(clients.tolist(), shares_of(total_weights).tolist(), strict=True))
         expected = self.expected.of(task, sent)
-        if (expected is None or layout_of(expected)) and (reason := too_few(list(shares.values()), self.least_of_sum)):
+        if (expected is None or layout_of(expected)) and (reason := too_few(list(shares.values()), self.least)):
             raise self.nobody(reason)
         shares = {i: shares[i] for i in self.counted(clients.tolist(), exchange)}
         asked = _Asked(self, task, sent, exchange, shares, expected)
@@ -91,19 +102,57 @@ class SecureClients(RemoteClients):
         for i, (answer, _) in replies.items():
             self.accept(i, answer)
         self.seen.note(kind, {*sums, *shown})
-        return np.array(list(replies), dtype=np.int64), kind(**sums, **shown)
+        return np.array(list(replies), dtype=np.int64), cast(R, kind(**sums, **shown))
+
+    def unmasked(self, masked: Mapping[int, Tensor], layout: Layout, question: MaskedQuestion) -> dict[str, Tensor]:
+        """The weighted means over the sites whose masked replies to one question these are.
+
+        Raises:
+            NobodyAnswered: if they are too few, or do not open their masks.
+        """
+        shares = question.shares
+        if reason := too_few([shares[i] for i in masked], self.least):
+            raise self.nobody(reason)
+        openings = self._openings(sorted(masked), question)
+        try:
+            total = sum_of(list(masked.values()), layout)
+            unmask_(total, masked, openings, set(question.cohort) - masked.keys())
+        except BadMessage as reason:
+            raise self.nobody(f"the masks could not be removed ({reason})") from None
+        if int(total[-1]) != sum(share_word(shares[i]) for i in masked) % 2**64:
+            raise self.nobody("the masks of this exchange do not cancel: a site did not mask as it should")
+        return decode(total, layout)
+
+    def _openings(self, alive: Sequence[int], question: MaskedQuestion) -> dict[int, UnmaskShare]:
+        """The unmask share of each of these sites; all are needed."""
+        lost = [i for i in question.cohort if i not in alive]
+
+        def make_message(nonce: str, asked: list[int]) -> Message:
+            about = Request(do="unmask", run=self.run, fingerprint=self.fingerprint, nonce=nonce).to_dict()
+            return Message(about, {"of": question.nonce, "alive": list(alive)})
+
+        def check(client: int, answer: Answer, record: object) -> UnmaskShare:
+            return read_opening(record, client, alive, lost)
+
+        found = self.courier.quick(alive, make_message, check)
+        for _ in range(ATTEMPTS):
+            if missing := [i for i in alive if i not in found]:
+                found |= self.courier.once(missing, make_message, check, f"{question.where}, masks", self.round)
+        if silent := [self.courier.names[i] for i in alive if i not in found]:
+            raise self.nobody(f"{', '.join(silent)} answered, but did not open their masks")
+        return found
 
 
 @dataclass
-class _Asked:
+class _Asked(Generic[Own, Sent, R]):
     """One exchange."""
 
     of: SecureClients
-    task: Task[Any]
-    sent: Any
+    task: Task[Own, Sent, R]
+    sent: Sent
     exchange: int
     shares: dict[int, float]
-    expected: Any
+    expected: R | None
     nonce: str = ""  # of the attempt that counts
     cohort: list[int] = field(default_factory=list)
 
@@ -132,7 +181,7 @@ class _Asked:
 
         hides = self.expected is None or layout_of(self.expected)
         policies = 0 if self.of.minimum_sites <= 1 else self.of.minimum_sites
-        least = self.of.least(self.exchange, len(self.shares), self.of.least_of_sum if hides else policies)
+        least = self.of.answers_needed(self.exchange, len(self.shares), self.of.least if hides else policies)
         clients = list(self.shares)
         good = self.of.courier.collect(
             clients, least, make_message, kinds, check, self.where, self.of.round, afresh=True
@@ -145,13 +194,12 @@ class _Asked:
     def _read(self, client: int, record: object, kinds: Kinds) -> Masked | Fault:
         """A site's reply, after checking what is not masked."""
         if not isinstance(record, dict):  # nothing of it is averaged
-            kind = type(record)
-            if kind not in kinds.values():
+            if not is_record(record) or type(record) not in kinds.values():
                 raise BadMessage("a reply that is not a record of the algorithm")
             if layout_of(record):
                 raise BadMessage("averaged fields that are not masked")
             fault = reply_fault(client, record, record if self.expected is None else self.expected)
-            return fault or Masked(kind, (), torch.zeros(0, dtype=torch.uint8), dict(tensors(record)))
+            return fault or Masked(type(record), (), torch.zeros(0, dtype=torch.uint8), dict(tensors(record)))
         if record.keys() != {"kind", "fields", "masked", "shown"}:
             raise BadMessage("a masked reply with other parts than it should have")
         known = kinds.get(record["kind"]) if isinstance(record["kind"], str) else None
@@ -168,41 +216,13 @@ class _Asked:
         layout = next(iter(replies.values()))[1].layout
         if not layout:
             return {}
-        if reason := too_few([self.shares[i] for i in replies], self.of.least_of_sum):
-            raise self.of.nobody(reason)
-        openings = self._openings(sorted(replies))
-        lost = set(self.cohort) - replies.keys()
-        try:
-            total = sum_of([one.masked for _, one in replies.values()], layout)
-            unmask_(total, replies, openings, lost)
-        except BadMessage as reason:
-            raise self.of.nobody(f"the masks could not be removed ({reason})") from None
-        weight = sum(share_word(self.shares[i]) for i in replies) % 2**64
-        if int(total[-1]) != weight:
-            raise self.of.nobody("the masks of this exchange do not cancel: a site did not mask as it should")
-        return decode(total, layout)
-
-    def _openings(self, alive: Sequence[int]) -> dict[int, UnmaskShare]:
-        """The unmask share of each of these sites; all are needed."""
-        lost, of = [i for i in self.cohort if i not in alive], self.of
-
-        def make_message(nonce: str, asked: list[int]) -> Message:
-            about = Request(do="unmask", run=of.run, fingerprint=of.fingerprint, nonce=nonce).to_dict()
-            return Message(about, {"of": self.nonce, "alive": list(alive)})
-
-        def check(client: int, answer: Answer, record: object) -> UnmaskShare:
-            return read_opening(record, client, alive, lost)
-
-        found = of.courier.quick(alive, make_message, check)
-        for _ in range(ATTEMPTS):
-            if missing := [i for i in alive if i not in found]:
-                found |= of.courier.once(missing, make_message, check, f"{self.where}, masks", of.round)
-        if silent := [of.courier.names[i] for i in alive if i not in found]:
-            raise of.nobody(f"{', '.join(silent)} answered, but did not open their masks")
-        return found
+        masked = {i: one.masked for i, (_, one) in replies.items()}
+        return self.of.unmasked(masked, layout, MaskedQuestion(self.nonce, self.shares, self.cohort, self.where))
 
 
-def _fault(client: int, kind: type, layout: Layout, shown: Mapping[str, Any], expected: Any) -> Fault | None:
+def _fault(
+    client: int, kind: type[Record], layout: Layout, shown: Mapping[str, object], expected: Record | None
+) -> Fault | None:
     """The first fault of a masked reply: its kind, the form of masked fields, or the fields that are not masked."""
 
     def wrong(detail: str) -> Fault:

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedsaddle.deployment.messages import Ask, KeyTold, UnmaskAsked
+from fedsaddle.deployment.messages import Ask, KeyTold, SecureCohort, UnmaskAsked
 from fedsaddle.errors import BadInput, BadMessage, CannotWrite, Refused
+from fedsaddle.federation.records import Record, is_record
 from fedsaddle.federation.wire import name_of
 from fedsaddle.files import read_object, write_atomically, write_json
 from fedsaddle.runs.lock import lock_file
@@ -36,6 +37,7 @@ from fedsaddle.secure.keys import (
 from fedsaddle.secure.masking import InMemoryAnswerLog, LoggedAnswer, Question, SiteMasks, UnmaskShare
 
 SIGNING_KEY = "local/signing.key"  # in a site's kit: its private key,
+SUMS = -1  # in place of the round, in questions other than tasks
 SITE_KEYS = "local/site-keys.json"  # and the public keys of all sites
 
 
@@ -278,18 +280,38 @@ class SiteSecure:
         self.masks.require(question)
         return question
 
-    def hidden(self, ask: Ask, content: bytes, reply: object) -> Any:
+    def hidden(self, ask: Ask, content: bytes, reply: object) -> object:
         """The reply as it is sent, with its averaged fields masked."""
-        layout = layout_of(reply)
-        if not layout:
+        if not is_record(reply) or not (layout := layout_of(reply)):
             return reply
-        question = self.question(ask, content)
+        masked = self.masked(ask.nonce, self.question(ask, content), reply)
+        told, shown = [one.to_list() for one in layout], dict(shown_fields(reply))
+        return {"kind": name_of(type(reply)), "fields": told, "masked": masked, "shown": shown}
+
+    def masked(self, nonce: str, question: Question, reply: Record) -> Tensor:
+        """The averaged fields of the reply to a question, masked."""
+        self.masks.require(question)
+        layout = layout_of(reply)
         words = encode(reply, *question.shares_of([self.masks.me]))
         self.masks.hide_(words, question)
-        self.masks.log(ask.nonce, question, self._digest(reply, layout))
-        told = [one.told() for one in layout]
-        masked, shown = to_bytes(words, layout), dict(shown_fields(reply))
-        return {"kind": name_of(type(reply)), "fields": told, "masked": masked, "shown": shown}
+        self.masks.log(nonce, question, self._digest(reply, layout))
+        return to_bytes(words, layout)
+
+    def sums(self, nonce: str, cohort: SecureCohort, content: bytes, about: bytes, reply: Record) -> Tensor:
+        """The fields of an answer to a request, masked, of which the server learns the sum over the cohort.
+
+        Args:
+            nonce: Of the request.
+            cohort: The sites that are asked, with equal shares.
+            content: The message.
+            about: What the answer depends on, besides the rows; the masks are opened for one sum of these answers.
+            reply: The answer.
+        """
+        if len(set(cohort.shares.values())) != 1:
+            raise Refused("a sum over sites of unequal shares")
+        digest, when = hashlib.sha256(content).digest(), int.from_bytes(hashlib.sha256(about).digest()[:6])
+        sites = tuple(int(i) for i in cohort.shares)
+        return self.masked(nonce, Question(digest, sites, tuple(cohort.shares.values()), (SUMS, when)), reply)
 
     def _digest(self, reply: object, layout: Layout) -> str:
         """A keyed digest of the masked values, which reveals nothing of them."""

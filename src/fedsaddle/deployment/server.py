@@ -110,7 +110,7 @@ class DeployedRun:
             robust = replace(robust, bounds=False)  # every update is clipped anyway
         settings = settings_of(self.config, robust, private)
         said = {"cautions": list(agreement.notes)} if agreement.notes else {}
-        evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation, self._private)
+        evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation, self._private, self._patients)
         if not evaluator.parts:
             remedy = "privacy measures held-out rows only, and no site has any; set data.test_share = 0.2"
             raise BadInput("data.test_share", self.config.data.test_share, remedy)
@@ -145,6 +145,11 @@ class DeployedRun:
 
         everyone = not folder.holds_run
         courier.request("agree", self.name, payload, fingerprint=fingerprint, everyone=everyone, check=check)
+
+    @property
+    def _patients(self) -> bool:
+        """Whether rows of one patient belong together."""
+        return bool(self.config.data.options().get("together"))
 
     @property
     def _private(self) -> bool:

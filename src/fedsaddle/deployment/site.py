@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from fedsaddle.config.build import cast_rows, check_keys
 from fedsaddle.config.schema import Config, read_config
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.data.tables.agreed_encoding import LONGEST_NAME, UnknownLabel, encode, site_counts, site_facts
-from fedsaddle.data.tables.site_file import SiteRows
+from fedsaddle.data.tables.site_file import Part, SiteRows
 from fedsaddle.deployment.agreement import VERSIONS, build_from, difference, digests
 from fedsaddle.deployment.audit import AuditLog, Occasion, log_to_folder, traceback_lines
-from fedsaddle.deployment.evaluation import measure_site
 from fedsaddle.deployment.ledger import SiteBudget, epsilon_in_all
 from fedsaddle.deployment.messages import (
     AgreeAsked,
@@ -31,6 +31,7 @@ from fedsaddle.deployment.messages import (
     KeysAsked,
     MeasureAsked,
     Request,
+    SpreadAsked,
     UnmaskAsked,
     error_text,
     read_payload,
@@ -40,14 +41,17 @@ from fedsaddle.deployment.messages import (
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
 from fedsaddle.deployment.questions import Measurement, Questions, digest, runs_of_month
 from fedsaddle.deployment.secure_site import SITE_KEYS, SiteIdentity, SiteSecure, read_identity, site_secure, tell_key
+from fedsaddle.deployment.site_measures import Cuts, measure_site, scores_of, spread_question
 from fedsaddle.deployment.site_plan import Plan, plan_of
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.site_rows import SiteSettings, label_disclosure, read_rows
 from fedsaddle.deployment.site_worker import OnDisk, OwnRows, SiteWorker, failed, safe_name
 from fedsaddle.engines.device import find_device, fits
 from fedsaddle.errors import BadInput, BadMessage, Refused
+from fedsaddle.federation.records import Record
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.files import is_disk_failure, write_json
+from fedsaddle.metrics.score_sums import SquareSums
 from fedsaddle.own_code import only_modules
 from fedsaddle.privacy.private import Private
 from fedsaddle.privacy.problems import check_model
@@ -94,13 +98,7 @@ class SiteService:
     @classmethod
     def from_kit(cls, kit: Path, name: str) -> SiteService:
         """The service of the site with that kit: from the two files that `provision` wrote, and its own policy."""
-        stored = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
-        test = stored.get("test_data")
-        settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
-        try:
-            policy, identity, unusable = read_policy(kit), read_identity(kit, name), ""
-        except BadInput as reason:
-            policy, identity, unusable = SitePolicy(), None, str(reason)
+        settings, policy, identity, unusable = read_kit(kit, name)
         return cls(read_config(kit / KIT_CONFIG), settings, policy, identity, unusable)
 
     @property
@@ -133,13 +131,13 @@ class SiteService:
             message = unpack(content, {})
             request = Request.read(message.about)
             nonce, occasion = request.nonce, Occasion(request.run, request.do, _round_of(request, message.record))
-            record = self._do(request, message.record)
+            record = self._do(request, message.record, content)
             self.audit.add(occasion, record)
             return pack(Message(Answer(nonce=nonce, version=None, samples=0, failure=None).to_dict(), record))
         except Exception as reason:
             return pack(failed(nonce, reason, self.audit, occasion))
 
-    def _do(self, request: Request, payload: object) -> Any:
+    def _do(self, request: Request, payload: object, content: bytes) -> Any:
         if request.do == "facts":
             asked = read_payload(FactsAsked, payload)
             self._allow(asked.config, len(asked.names), request.run)
@@ -163,7 +161,9 @@ class SiteService:
         if request.do == "unmask":
             return self._unmask(request, read_payload(UnmaskAsked, payload))
         if request.do == "measure":
-            return self._measure(request, read_payload(MeasureAsked, payload))
+            return self._measure(request, read_payload(MeasureAsked, payload), content)
+        if request.do == "spread":
+            return self._spread(request, read_payload(SpreadAsked, payload), content)
         raise BadMessage(f"unknown request {request.do!r:.40}")
 
     def _allow(self, theirs: Mapping[str, str], sites: int, run: str) -> None:
@@ -209,7 +209,35 @@ class SiteService:
             remedy = f"a name or category of more than {LONGEST_NAME} characters, or a number beyond ±1e39"
             raise Refused(f"the statistics of the file here are invalid ({remedy}); see the site's log") from None
 
-    def _measure(self, request: Request, asked: MeasureAsked) -> dict[str, Any]:
+    def _measure(self, request: Request, asked: MeasureAsked, content: bytes) -> dict[str, Any]:
+        run, own, cuts = self._measured_rows(request, asked)
+        least, problem = self.policy.cell(self.config), run.worker.algorithm.problem
+        at = Cuts(cuts, asked.cuts)
+        found = measure_site(problem, asked.w, asked.dual, own, least, at, masked=asked.secure is not None)
+        if asked.secure is None or found.counts is None:
+            return found.reply
+        return found.reply | {"sums": self._masked(request, asked, content, run, found.counts)}
+
+    def _spread(self, request: Request, asked: SpreadAsked, content: bytes) -> dict[str, Any]:
+        """Sums of squares over patients, which leave behind masks only."""
+        run, own, _ = self._measured_rows(request, asked)
+        scores = None if own is None else scores_of(run.worker.algorithm.problem, asked.w, own)
+        if own is None or scores is None:
+            raise Refused(f"this site has no scores of {asked.part} rows")
+        question = spread_question(asked)
+        found = SquareSums.of(question, [scores], own.y.cpu().numpy(), own.unit_numbers(0))
+        return {"sums": self._masked(request, asked, content, run, found)}
+
+    def _masked(self, request: Request, asked: MeasureAsked, content: bytes, run: AgreedRun, reply: Record) -> Tensor:
+        """An answer about a model, masked."""
+        secure = run.worker.secure
+        if secure is None or asked.secure is None:
+            raise Refused("this site has no masks in this run, and these sums leave behind masks only")
+        about = f"{request.do} {asked.part} {digest(asked.w)} {'' if asked.dual is None else digest(asked.dual)}"
+        return secure.sums(request.nonce, asked.secure, content, about.encode(), reply)
+
+    def _measured_rows(self, request: Request, asked: MeasureAsked) -> tuple[AgreedRun, Stacked | None, list[int]]:
+        """The rows that a model may be measured on, and at which cuts, after checking and recording that it is."""
         run = self._agreed_run(request.run)
         if request.fingerprint != run.worker.fingerprint:
             raise Refused(f"agreed on fingerprint {run.worker.fingerprint}, but the request has {request.fingerprint}")
@@ -226,8 +254,8 @@ class SiteService:
             dual = "" if asked.dual is None else digest(asked.dual)
             model = Measurement(digest(asked.w), dual, asked.part, asked.rounds)
             most = self.policy.evaluations(self.config)
-            run.questions.measure(model, run.plan, most)
-        return measure_site(problem, asked.w, asked.dual, own, self.policy.cell(self.config))
+            return run, own, run.questions.measure(model, run.plan, most, asked.cuts)
+        return run, None, []
 
     def _unmask(self, request: Request, asked: UnmaskAsked) -> dict[str, Any]:
         worker = self._agreed_run(request.run).worker
@@ -277,9 +305,10 @@ class SiteService:
             log.error("%s", reason)
             remedy = "list all labels in `classes` of [data]"
             raise Refused(f"the file here has a label that is too rare everywhere to disclose; {remedy}") from None
-        tables = dict(zip(("train", "validation", "test"), made, strict=True))
+        names_of_parts: tuple[Part, ...] = ("train", "validation", "test")
+        tables = dict(zip(names_of_parts, made, strict=True))
         parts = {part: self._stacked(table, data.train.positives) for part, table in tables.items()}
-        parts["train"] = replace(parts["train"], units=self._rows().train_units())
+        parts = {part: replace(own, units=self._rows().part_units(part)) for part, own in parts.items()}
         seed = self.config.run.seed
         fingerprint = shared_fingerprint(algorithm, len(names), seed)
         memory = OnDisk(self._folder(run) / "memory")
@@ -350,5 +379,16 @@ class SiteService:
 
 def _round_of(request: Request, payload: object) -> int | None:
     """The last round before a model is measured; None for all other requests."""
-    rounds = payload.get("rounds") if request.do == "measure" and isinstance(payload, dict) else None
+    rounds = payload.get("rounds") if request.do in ("measure", "spread") and isinstance(payload, dict) else None
     return rounds - 1 if type(rounds) is int else None
+
+
+def read_kit(kit: Path, name: str) -> tuple[SiteSettings, SitePolicy, SiteIdentity | None, str]:
+    """The data paths, the policy and the keys in a site's kit, and why the last two cannot be used."""
+    stored = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
+    test = stored.get("test_data")
+    settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
+    try:
+        return settings, read_policy(kit), read_identity(kit, name), ""
+    except BadInput as reason:
+        return settings, SitePolicy(), None, str(reason)

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,9 +22,9 @@ from fedsaddle.array_types import Ints
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.errors import FedSaddleError
-from fedsaddle.federation.clients import R, Task, merge_repeats
+from fedsaddle.federation.clients import Own, Sent, Task, merge_repeats
 from fedsaddle.federation.randomness import server_generator
-from fedsaddle.federation.records import tensors
+from fedsaddle.federation.records import R, Record, tensors
 from fedsaddle.federation.tasks import AsksAgain, tasks_of
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.privacy.private import Private
@@ -187,7 +187,7 @@ class _Rehearsed(Wrapper):
     now: _Round = field(default_factory=lambda: _Round(torch.zeros(0)))
 
     def ask(
-        self, cohort: ArrayLike, task: Task[R], sent: object, *, weights: ArrayLike | None = None
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
     ) -> tuple[Ints, R]:
         """Note the task, and answer."""
         clients, _ = merge_repeats(cohort, weights, self.count)
@@ -200,13 +200,12 @@ class _Rehearsed(Wrapper):
             with torch.no_grad():
                 reply = self.inner.ask(clients[:1], task, sent)[1]
             self.known[key] = Kind(reply, 1, 0.0, 0.0)
-        found: R = self.known[key].answer(len(clients))
-        return clients, found
+        return clients, cast(R, self.known[key].answer(len(clients)))
 
 
-def _form(sent: object, numbers: bool) -> str:
+def _form(sent: Record, numbers: bool) -> str:
     """What of a record decides the form of its reply: shapes, what is there at all, and perhaps whole numbers."""
     shown = (bool, str, int) if numbers else (bool, str)
-    values = [getattr(sent, each.name) for each in fields(sent)]  # type: ignore[arg-type]
+    values = [getattr(sent, each.name) for each in fields(sent)]
     plain = [v if v is None or isinstance(v, shown) else type(v).__name__ for v in values]
     return repr([tuple(v.shape) if isinstance(v, Tensor) else p for v, p in zip(values, plain, strict=True)])

@@ -18,7 +18,7 @@ from fedsaddle.own_code import (
     OURS,
     CodeName,
     digest_of,
-    find_brought,
+    find_plugin,
     is_code,
     is_module,
     only_modules,
@@ -48,7 +48,7 @@ def code_behind(groups: tuple[str, ...], key: str, name: str) -> CodeName | None
         return parse(key, name)
     if any(name in GROUPS[group] for group in groups):
         return None
-    brings = (find_brought(group, key, name) for group in groups)
+    brings = (find_plugin(group, key, name) for group in groups)
     return next((parse(key, found.target) for found in brings if found is not None), None)
 
 

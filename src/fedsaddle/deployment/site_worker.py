@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -26,9 +26,9 @@ from fedsaddle.engines.device import CPU, ResidentRows, fits, moved, site_on
 from fedsaddle.engines.site import LocalSite, Memory
 from fedsaddle.errors import BadCheckpoint, BadMessage, CannotWrite, FedSaddleError, Refused
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.federation.records import tensors
+from fedsaddle.federation.records import is_record, tensors
 from fedsaddle.federation.tasks import records_of, task_of
-from fedsaddle.federation.wire import Kinds, Message, pack, unpack
+from fedsaddle.federation.wire import Kinds, Message, pack, require_record, unpack
 from fedsaddle.files import write_atomically
 from fedsaddle.privacy.site import SecretKeys, digest_of
 
@@ -200,7 +200,7 @@ class SiteWorker:
         except Exception as reason:
             return pack(failed(nonce, reason, self.audit, occasion))
 
-    def _run(self, ask: Ask, sent: object) -> Message:
+    def _run(self, ask: Ask, record: object) -> Message:
         if (ask.run, ask.fingerprint) != (self.run, self.fingerprint):
             raise Refused(
                 f"this site is configured for run {self.run!r} with fingerprint {self.fingerprint}, "
@@ -216,20 +216,20 @@ class SiteWorker:
         site = self._site(number, keys)
         start = ask.starts.get(me)
         memory = Memory() if start is None else Memory({self.client: self.versions.read(start, self.kinds)})
-        own = memory.read(task, site)
+        own, sent = memory.read(task, site), require_record(record)
         self._note(ask, sent, own)
         if self.budget is not None:
             site = self._site(number, self.budget.draws(ask, sent, own))
-        own, reply = task(moved(own, self.device), moved(sent, self.device), site)
-        own, reply = moved(own, CPU), moved(reply, CPU)
-        memory.write(site.clients, site.sizes, own)
+        new, reply = task(moved(own, self.device), moved(sent, self.device), site)
+        memory.write(site.clients, site.sizes, moved(new, CPU))
         memory.commit()
         version = None
         if self.client in memory.kept:
             version = ask.version
             self.versions.write(version, memory.kept[self.client])
         self.versions.keep_only({*ask.keep.get(me, ()), *(v for v in (start, version) if v is not None)})
-        return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None).to_dict(), reply)
+        answer = Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None)
+        return Message(answer.to_dict(), moved(reply, CPU))
 
     def _site(self, client: Ints, keys: ClientKeys | SecretKeys) -> LocalSite:
         """The task's view of this site's rows, on its device."""
@@ -244,7 +244,7 @@ class SiteWorker:
             limit = f"this site's policy says most_rounds = {self.plan.rounds}; the run is at {ask.round + 1}"
             raise Refused(f"{limit}: raise it there, or give the site a config with more rounds")
         given = digest_of(ask.task, ask.round, ask.exchange, sent, own).hex()
-        carried = [digest(v) for _, v in tensors(sent)] if ask.exchange == 0 and is_dataclass(sent) else []
+        carried = [digest(v) for _, v in tensors(sent)] if ask.exchange == 0 and is_record(sent) else []
         self.questions.task(ask, self.plan, given, carried)
 
 

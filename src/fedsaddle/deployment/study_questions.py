@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedsaddle.array_types import Floats
 from fedsaddle.errors import BadMessage
 from fedsaddle.federation.clients import Site
 from fedsaddle.federation.tasks import task
-from fedsaddle.metrics.histograms import MergedHistogram
 from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums
 
 NO_NOISE = "counts of rows have no private form"
@@ -72,18 +70,16 @@ class StudyQuestions:
 
     Args:
         scorers: of the trials, by number.
-        least: counts that are not masked are merged to at least so many rows, here; 1 if they are masked.
     """
 
     scorers: Mapping[int, Scorer]
-    least: int = 1
 
     @task(reason=NO_NOISE)
     def count_scores(self, own: None, sent: ScoredModel, site: Site) -> tuple[None, BinCounts]:
         """The rows of each class in each bin of the score."""
         batch = site.everything()
         scores = self._scorer(sent.trial).scores(sent.w, batch.x[0])
-        return None, disclosed(BinCounts.of(scores, batch.y[0].numpy()), self.least)
+        return None, BinCounts.of(scores, batch.y[0].numpy())
 
     @task(reason=NO_NOISE)
     def spread(self, own: None, sent: ComparedModels, site: Site) -> tuple[None, SquareSums]:
@@ -102,17 +98,6 @@ class StudyQuestions:
             return self.scorers[trial]
         except KeyError:
             raise BadMessage(f"this study has no trial number {trial}") from None
-
-
-def disclosed(counts: BinCounts, least: int) -> BinCounts:
-    """The counts as they may leave without a mask: small cells are merged, and stand in the middle of their bins."""
-    if least <= 1:
-        return counts
-    merged = MergedHistogram.of(counts.histogram(), least)
-    if merged is None:
-        return BinCounts.empty()
-    middle = merged.in_the_middle()
-    return BinCounts(*(torch.from_numpy(side).double()[None, None] for side in (middle.positives, middle.negatives)))
 
 
 @dataclass(frozen=True)

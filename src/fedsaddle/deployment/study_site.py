@@ -22,27 +22,28 @@ from fedsaddle.data.tables.site_file import SiteRows
 from fedsaddle.deployment.agreement import build_from
 from fedsaddle.deployment.audit import AuditLog, Occasion, log_to_folder
 from fedsaddle.deployment.messages import AgreeAsked, Answer, Ask, MeasureAsked, Request, read_payload, require_shape
+from fedsaddle.deployment.project import KIT_CONFIG
 from fedsaddle.deployment.questions import digest
 from fedsaddle.deployment.secure_site import NOTES, AnswerLogFile, SiteIdentity, SiteSecure, site_secure
-from fedsaddle.deployment.site import SiteService
+from fedsaddle.deployment.site import SiteService, read_kit
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.site_rows import SiteSettings
 from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed, safe_name
 from fedsaddle.deployment.study_messages import PARTS, BeginAsked, StudyAsked, name_of, places_of
 from fedsaddle.deployment.study_questions import Scorer, StudyQuestions
 from fedsaddle.errors import BadMessage, Refused
-from fedsaddle.federation.records import tensors
-from fedsaddle.federation.wire import Message, about, pack, unpack
+from fedsaddle.federation.records import Record, tensors
+from fedsaddle.federation.wire import Message, about, pack, require_record, unpack
 from fedsaddle.files import read_object, write_atomically, write_json
 from fedsaddle.own_code import only_modules
 from fedsaddle.problems.protocols import HasModel, Problem, Ranks
 from fedsaddle.runs.checkpoints import to_safetensors
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.studies.candidates import Candidate
-from fedsaddle.studies.study_plan import StudyPlan
+from fedsaddle.studies.study_plan import StudyPlan, is_study, read_plan
 
 log = logging.getLogger("fedsaddle.site")
-TRIALS, START, SCORED = "trials", "start.safetensors", "scored.json"
+TRIALS, MASKS, START, SCORED = "trials", "masks", "start.safetensors", "scored.json"
 MOST_VALIDATIONS = 2000  # models that are scored on validation rows
 LIVE = 2  # trials whose rows stay in memory
 OWNER = 0o600
@@ -60,10 +61,10 @@ class TrialService(SiteService):
         """The log of the site."""
         return AuditLog(self.home)
 
-    def _measure(self, request: Request, asked: MeasureAsked) -> dict[str, Any]:
+    def _measure(self, request: Request, asked: MeasureAsked, content: bytes) -> dict[str, Any]:
         if asked.part == "test":
             raise Refused("test rows are looked at when all trials are done; study.toml says so")
-        return super()._measure(request, asked)
+        return super()._measure(request, asked, content)
 
     def _secure(self, run: str, names: tuple[str, ...], payload: Any) -> SiteSecure | None:
         if not self.config.privacy.secure_aggregation:
@@ -75,10 +76,11 @@ def _masks(site: SiteService, folder: Path, run: str, notes: Path, payload: Mapp
     """The study's keys, with a log of answers for each trial."""
     asked = read_payload(AgreeAsked, {key: value for key, value in payload.items() if key != "plan"})
     found = site_secure(site.identity, folder, run, asked.names, asked.keys, site.policy.minimum_sites)
-    if not notes.is_dir():
-        notes.mkdir(parents=True)
-        AnswerLogFile.new(notes / NOTES)
-    return SiteSecure(replace(found.masks, answers=AnswerLogFile(notes / NOTES)))
+    path = notes / MASKS / NOTES
+    if not path.parent.is_dir():  # notes that are gone are not made again
+        path.parent.mkdir(parents=True)
+        AnswerLogFile.new(path)
+    return SiteSecure(replace(found.masks, answers=AnswerLogFile(path)))
 
 
 @dataclass(frozen=True)
@@ -219,8 +221,7 @@ class AgreedStudy:
             secure = None
             if self.plan.privacy.secure_aggregation:
                 secure = _masks(own, self.folder, self.run, self.folder / TRIALS / whole, self.payload)
-            least = 1 if secure is not None else self.policy.cell(own.config)
-            questions = StudyQuestions(Scorers(self), least)
+            questions = StudyQuestions(Scorers(self))
             rows = replace(own._stacked(self.tables[part], None), units=units_of(own._rows(), part))
             self.workers[part] = SiteWorker(
                 questions, OwnRows(rows, self.client, len(self.names)), self.client, self.plan.study.seed, whole,
@@ -233,10 +234,10 @@ class AgreedStudy:
         worker = self.worker(part)
         message = unpack(content, worker.kinds)
         Ask.read(message.about)
-        self._count(part, message.record)
+        self._count(part, require_record(message.record))
         return worker.answer(content)
 
-    def _count(self, part: str, sent: object) -> None:
+    def _count(self, part: str, sent: Record) -> None:
         """Note which models are scored; test rows are looked at as often as the plan says, after validation rows."""
         path = self.folder / SCORED
         known: dict[str, list[str]] = read_object(path) if path.exists() else {"validation": [], "test": []}
@@ -270,6 +271,13 @@ class StudySite:
         # which algorithms are allowed is asked of each trial, so that a study goes on with the others
         policy = self.policy.model_copy(update={"algorithms": None, "problems": None})
         self.base = SiteService(self.plan.base, self.settings, policy, self.identity, self.unusable)
+
+    @classmethod
+    def from_kit(cls, kit: Path, name: str) -> StudySite:
+        """The service of the site with that kit, in which lies the study's file."""
+        plan = read_plan(kit / KIT_CONFIG)
+        settings, policy, identity, unusable = read_kit(kit, name)
+        return cls(plan, settings, policy, identity, unusable)
 
     @property
     def audit(self) -> AuditLog:
@@ -339,9 +347,12 @@ class StudySite:
         return {"rows": rows}
 
     def _check_cells(self) -> None:
-        """Sums over sites show counts as small as the study says: no site may ask for more."""
+        """Exact counts leave this site only into a sum over three or more, which shows none below the study's cell."""
         least, shown = self.policy.minimum_cell, self.plan.data.minimum_cell
-        if self.plan.privacy.secure_aggregation and least > shown:
+        if not self.plan.privacy.secure_aggregation and max(least, shown) > 1:
+            why = "score counts of a study leave in sums of three or more sites only: set privacy.secure_aggregation"
+            raise self.policy.broken("minimum_cell", max(least, shown), why)
+        if least > shown:
             raise self.policy.broken("minimum_cell", least, f"the study shows sums of {shown}: raise data.minimum_cell")
 
     def _study(self, run: str) -> AgreedStudy:
@@ -355,6 +366,11 @@ class StudySite:
                 raise Refused("study.toml has changed since this site agreed to the study; begin a new one")
             self._studies[run] = AgreedStudy(self.plan, run, path.parent, payload, self.base, self.policy)
         return self._studies[run]
+
+
+def service_of(kit: Path, name: str) -> SiteService | StudySite:
+    """The service of the site with that kit: of a study, or of one run."""
+    return StudySite.from_kit(kit, name) if is_study(kit / KIT_CONFIG) else SiteService.from_kit(kit, name)
 
 
 def encoding_for(agreed: Mapping[str, Any], candidate: Candidate) -> Mapping[str, Any]:

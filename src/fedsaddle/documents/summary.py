@@ -6,6 +6,7 @@ are not set are not written. `VERSION` grows when a key changes its meaning or i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
@@ -313,13 +314,25 @@ class MissingShare(DocumentPart):
     sites: dict[str, float]
 
 
-class ScoredSite(DocumentPart):
-    """A site's score counts."""
+class Alarms(DocumentPart):
+    """At a threshold."""
 
-    positives: int
-    negatives: int
+    score: float
+    true: int
+    false: int
+
+
+class ScoredSite(DocumentPart):
+    """A site's own figures."""
+
+    positives: int | None
+    """Null where the number is small."""
+    negatives: int | None
     auroc_bounds: Ends | None = None
+    """Where the site does not say its AUROC."""
     auroc: StoredFigure | None = None
+    alarms: list[Alarms] | None = None
+    """At the agreed thresholds at which no count is small."""
 
 
 class PooledScores(DocumentPart):
@@ -327,17 +340,27 @@ class PooledScores(DocumentPart):
 
     auroc_bounds: Ends | None = None
     average_precision_bounds: Ends | None = None
+    partial_auroc_bounds: Ends | None = None
     auroc: StoredFigure | None = None
     average_precision: StoredFigure | None = None
     partial_auroc: StoredFigure | None = None
 
 
 class ScoreBounds(DocumentPart):
-    """What is known at a threshold."""
+    """What is known at a threshold: bounds, which are equal where counts are exact, and 95 % intervals."""
 
     score: float
-    sensitivity: Ends
-    specificity: Ends
+    sensitivity: Ends | None = None
+    specificity: Ends | None = None
+    positive_predictive_value: Ends | None = None
+    negative_predictive_value: Ends | None = None
+    alarms: Ends | None = None
+    """Of all rows."""
+    sensitivity_interval: Ends | None = None
+    specificity_interval: Ends | None = None
+    positive_predictive_value_interval: Ends | None = None
+    negative_predictive_value_interval: Ends | None = None
+    alarms_interval: Ends | None = None
 
 
 class ScoreCounts(DocumentPart):
@@ -351,10 +374,20 @@ class ScoreCounts(DocumentPart):
     sides: tuple[int, int] = (0, 0)
     pooled: PooledScores = PooledScores()
     sites: dict[str, ScoredSite] = {}
+    summed: bool = False
+    """Whether counts were added up behind masks, and then small ones merged."""
+    least: int = 1
+    """No count that is shown is smaller, but 0."""
+    ends: list[int] | None = None
+    """Where each group of bins ends, if counts are of groups."""
     positives: list[int] | None = None
     negatives: list[int] | None = None
+    mean_scores: list[float] | None = None
+    """Of each group, on the scale of the bins."""
     within_site_auroc: StoredFigure | None = None
     thresholds: list[ScoreBounds] | None = None
+    patients: bool = False
+    """Whether intervals are those of patients, with several rows each."""
 
     @model_validator(mode="after")
     def _counts_agree(self) -> Self:
@@ -365,9 +398,14 @@ class ScoreCounts(DocumentPart):
             return self
         if len(up) != len(down) or (sum(up), sum(down)) != self.sides:
             raise ValueError("the counts do not add up to the sides")
-        if len(up) != self.bins or min(*up, *down) < 0:
+        ends = [0, *(range(1, self.bins + 1) if self.ends is None else self.ends)]
+        if any(a >= b for a, b in itertools.pairwise(ends)) or ends[-1] != self.bins:
+            raise ValueError("groups of bins end in ascending order, the last one at the end")
+        if len(up) != len(ends) - 1 or min(*up, *down) < 0:
             raise ValueError("give one count of 0 or more for each bin")
-        if all(self.sides) and self.pooled.auroc_bounds is None:
+        if self.mean_scores is not None and len(self.mean_scores) != len(up):
+            raise ValueError("give one mean score for each group of bins")
+        if all(self.sides) and self.pooled.auroc_bounds is None and not self.summed:
             raise ValueError("pooled.auroc_bounds is missing")
         return self
 
@@ -523,6 +561,8 @@ class SearchSummary(Summary):
     """Candidates that were not tried to the end."""
     budget: float | None = None
     leave_one_site_out: LeaveOneOutFigures | None = None
+    sites: dict[str, SiteAnswers] | None = None
+    """Of a study at real sites, in all of its trials."""
     coefficients: Coefficients | None = None
 
 

@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 def available_devices() -> list[str]:
     """The names of this machine's devices, the one that "auto" takes first."""
-    found = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    return [*found, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
+    devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    return [*devices, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
 
 
 def device_name(name: object) -> str:
@@ -135,10 +135,10 @@ class ResidentRows:
     def _numbers(self) -> dict[int, Tensor]:
         return {}
 
-    def numbers(self, label: int, found: Ints) -> Tensor:
+    def numbers(self, label: int, numbers: Ints) -> Tensor:
         """The row numbers of one label on the device, sent once."""
         if label not in self._numbers:
-            self._numbers[label] = torch.as_tensor(found, device=self.device)
+            self._numbers[label] = torch.as_tensor(numbers, device=self.device)
         return self._numbers[label]
 
 
@@ -197,7 +197,7 @@ class StreamedSite(LocalSite):
 
 
 @dataclass(frozen=True)
-class _Found:
+class _LabelledRows:
     """The rows of one label on the device: see `data.store.Labelled`."""
 
     starts: Tensor
@@ -209,8 +209,8 @@ class _Found:
         """The row numbers at `places (C, B)` among them; row 0 for clients that have none."""
         if not len(self.numbers):
             return torch.zeros_like(places)
-        found = self.numbers[(self.starts[:, None] + places).clamp(max=len(self.numbers) - 1)]
-        return torch.where(self.counts[:, None] > 0, found, 0)
+        picked = self.numbers[(self.starts[:, None] + places).clamp(max=len(self.numbers) - 1)]
+        return torch.where(self.counts[:, None] > 0, picked, 0)
 
 
 @dataclass
@@ -224,7 +224,7 @@ class ResidentSite(LocalSite):
         first = self.on.first(self.clients)
         sent = np.stack([self.keys.keys.view(np.int64), first, self._sizes])
         keys, self._first, self._counts = torch.from_numpy(sent).to(self.device).unbind(0)
-        self._drawn, self._labels = DeviceKeys(keys), dict[int, _Found]()
+        self._drawn, self._labels = DeviceKeys(keys), dict[int, _LabelledRows]()
 
     @property
     def device(self) -> torch.device:
@@ -261,12 +261,12 @@ class ResidentSite(LocalSite):
         return Batch(x, y, real, keys=keys, sizes=self._sizes.tolist(), units=self._units)
 
     def _units(self) -> Tensor | None:
-        found = super()._units()
-        return None if found is None else found.to(self.device)
+        units = super()._units()
+        return None if units is None else units.to(self.device)
 
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""
-        return self._found(label).counts
+        return self._labelled_rows(label).counts
 
     def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:
         """Numbers uniform on [0, 1) for each client."""
@@ -288,25 +288,25 @@ class ResidentSite(LocalSite):
         return self._drawn.rows(self._counts, step, size, stream), None
 
     def _labelled_picks(self, step: int, size: int, stream: int, label: int) -> tuple[Tensor, Tensor | None]:
-        found = self._found(label)
-        rows = found.pick(self._drawn.rows(found.counts.clamp(min=1), step, size, stream))
-        return rows, None if found.everyone else (found.counts > 0)[:, None].expand(-1, size)
+        labelled = self._labelled_rows(label)
+        rows = labelled.pick(self._drawn.rows(labelled.counts.clamp(min=1), step, size, stream))
+        return rows, None if labelled.everyone else (labelled.counts > 0)[:, None].expand(-1, size)
 
     def _balanced_picks(self, step: int, size: int, stream: int, share: float) -> tuple[Tensor, Tensor | None]:
         ups = positives_in(size, share)
         negatives = self._labelled_picks(step, size - ups, stream + NEGATIVES_STREAM, 0)
         sides = (self._labelled_picks(step, ups, stream, 1), negatives)
-        own = (self._found(1).counts / self._counts.double())[:, None]
+        own = (self._labelled_rows(1).counts / self._counts.double())[:, None]
         parts = (own / ups).expand(-1, ups), ((1 - own) / (size - ups)).expand(-1, size - ups)
         return torch.cat([rows for rows, _ in sides], 1), torch.cat(parts, 1) * size
 
-    def _found(self, label: int) -> _Found:
+    def _labelled_rows(self, label: int) -> _LabelledRows:
         """Looked up in this process, and sent once for each exchange."""
         if label not in self._labels:
-            found = self.rows.labelled(self.clients, label)
-            starts, counts = torch.from_numpy(np.stack([found.starts, found.counts])).to(self.device).unbind(0)
-            numbers = self.on.numbers(label, found.numbers)
-            self._labels[label] = _Found(starts, counts, numbers, bool(found.counts.all()))
+            rows = self.rows.labelled(self.clients, label)
+            starts, counts = torch.from_numpy(np.stack([rows.starts, rows.counts])).to(self.device).unbind(0)
+            numbers = self.on.numbers(label, rows.numbers)
+            self._labels[label] = _LabelledRows(starts, counts, numbers, bool(rows.counts.all()))
         return self._labels[label]
 
 

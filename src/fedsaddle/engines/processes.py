@@ -1,4 +1,4 @@
-"""The carrier of `engine = "processes"`: starts worker processes, and brings them blocks as frames of bytes."""
+"""The carrier of `engine = "processes"`: starts worker processes, and sends them blocks as frames of bytes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 from fedsaddle.engines.workers import OURS, Worker, WorkersFailed, failure_of, one_thread, pack_failure
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.federation.wire import about
+from fedsaddle.files import Json
 
 _HEAD = struct.Struct("<cQ")
 RECIPE, SENT, BLOCK, READY, ANSWER = b"R", b"S", b"B", b"K", b"A"
@@ -48,12 +49,12 @@ def read_frame(source: BinaryIO) -> tuple[bytes, bytes]:
 
 def _exactly(source: BinaryIO, size: int) -> bytes:
     try:
-        found = source.read(size)
+        piece = source.read(size)
     except (OSError, ValueError) as reason:
         raise WorkerLost(str(reason)) from None
-    if len(found) < size:
+    if len(piece) < size:
         raise WorkerLost("its pipe was closed")
-    return found
+    return piece
 
 
 def serve(source: BinaryIO, to: BinaryIO, make: Callable[[bytes], Worker], recipe: bytes | None = None) -> None:
@@ -130,7 +131,7 @@ class Spawned:
         code = self.inner.wait()
         _close(self.to)
         self.source.close()
-        return told(code)
+        return exit_text(code)
 
 
 def spawner(module: str, recipes: Sequence[bytes]) -> Start:
@@ -148,9 +149,9 @@ def spawner(module: str, recipes: Sequence[bytes]) -> Start:
             env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
             start_new_session=True,  # Ctrl-C is the driver's
         )
-        found = Spawned(process)
-        write_frame(found.to, RECIPE, recipes[place % len(recipes)])
-        return found
+        worker = Spawned(process)
+        write_frame(worker.to, RECIPE, recipes[place % len(recipes)])
+        return worker
 
     return start
 
@@ -178,15 +179,15 @@ class Forked:
         """Kill it, if it lives; how it ended."""
         with self._lock:
             if self._code is None:
-                found, status = os.waitpid(self.pid, os.WNOHANG)
-                if not found:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+                if not ended:
                     os.kill(self.pid, signal.SIGKILL)
                     _, status = os.waitpid(self.pid, 0)
                 self._code = os.waitstatus_to_exitcode(status)
         _close(self.to)
         self.source.close()
         self.link.close()
-        return told(self._code)
+        return exit_text(self._code)
 
 
 def forker(worker: Worker) -> Start:
@@ -220,7 +221,7 @@ def _be(worker: Worker, link: socket.socket, others: list[socket.socket]) -> Non
         os._exit(1)
 
 
-def told(code: int) -> str:
+def exit_text(code: int) -> str:
     """How a process ended."""
     if code >= 0:
         return f"ended with code {code}"
@@ -330,7 +331,7 @@ class WorkerProcesses:
         return live
 
     def _drop(self, place: int, reason: str) -> str:
-        """Forget a lost worker, and tell why."""
+        """Remove a lost worker, and return why it ended."""
         live = self._live.pop(place, None)
         ended = reason if live is None else live.process.end()
         if self._closed:
@@ -341,7 +342,7 @@ class WorkerProcesses:
         self._told.append(f"worker {place + 1} {ended}; its clients are asked again")
         return ended
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """How many there are, and how many were lost."""
         return {"workers": {"count": self.count, "lost": self.lost}}
 

@@ -1,6 +1,6 @@
 """The carrier of `engine = "ray"`: workers are actors of a Ray cluster; Ray moves only our own bytes.
 
-Actors hold rows that they loaded themselves. One that is lost, with its process or with its whole machine, is started
+_Actors hold rows that they loaded themselves. One that is lost, with its process or with its whole machine, is started
 again wherever there is room, and its block is asked again elsewhere.
 """
 
@@ -12,25 +12,26 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Protocol
 
 import torch
 
 from fedsaddle.engines.workers import OURS, Worker, WorkersFailed, failure_of, one_thread, pack_failure
 from fedsaddle.errors import BadInput, FedSaddleError, install
 from fedsaddle.federation.wire import Message, about, pack
+from fedsaddle.files import Json
 
 TRIES = 3  # times that a block may take a worker with it
 MOST = 1 << 20  # workers
 MOST_LOST = 100  # workers lost in a run, after which it ends
 AHEAD = 3  # blocks for each worker that are at work or wait for their turn in the sum
 PATIENCE = 1800.0  # seconds that a run waits for a cluster that has no CPU at all
-SOON = 30.0  # seconds without any worker, after which the user is told
+SOON = 30.0  # seconds without any worker, after which the user is informed
 LOOK = 10.0  # seconds between looks at whether the cluster has grown
 INLINE = 50_000  # bytes of a message that go with each call; Ray stores larger ones once for all
 
@@ -64,7 +65,50 @@ def require_ray() -> None:
         raise BadInput("engine", "ray", f"needs Ray; {install('ray')}")
 
 
-def connect(address: str, workers: int | None) -> tuple[Any, bool]:
+class _Remote(Protocol):
+    """A method of an actor, or the class of one."""
+
+    def remote(self, *args: object) -> Hashable: ...
+
+
+class _Actor(Protocol):
+    """A `RayWorker` in its own process; its methods give references of their answers."""
+
+    begin: _Remote
+    answer: _Remote
+
+
+class _Actors(Protocol):
+    """Starts an actor."""
+
+    def remote(self, *args: object) -> _Actor: ...
+
+
+class _RayErrors(Protocol):
+    """`ray.exceptions`."""
+
+    RayError: type[Exception]
+
+
+class _RayModule(Protocol):
+    """What is used of the package Ray, which has no types of its own."""
+
+    exceptions: _RayErrors
+
+    def is_initialized(self) -> bool: ...
+    def init(self, *, address: str, **options: object) -> object: ...
+    def put(self, value: bytes) -> Hashable: ...
+    def get(self, reference: Hashable) -> bytes: ...
+    def wait(
+        self, references: Sequence[Hashable], *, num_returns: int, timeout: float
+    ) -> tuple[list[Hashable], list[Hashable]]: ...
+    def remote(self, **options: object) -> Callable[[type], _Actors]: ...
+    def kill(self, actor: _Actor) -> None: ...
+    def cluster_resources(self) -> dict[str, float]: ...
+    def shutdown(self) -> None: ...
+
+
+def connect(address: str, workers: int | None) -> tuple[_RayModule, bool]:
     """Ray, and whether this call has connected it: to the cluster at `address`, or to a new one on this machine."""
     import ray
 
@@ -75,8 +119,8 @@ def connect(address: str, workers: int | None) -> tuple[Any, bool]:
     return ray, True
 
 
-def _connect(ray: Any, address: str, workers: int | None) -> None:
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+def _connect(ray: _RayModule, address: str, workers: int | None) -> None:
+    quiet: dict[str, object] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address != "local":
         try:
             ray.init(address=address, **quiet)
@@ -107,12 +151,11 @@ def _brief(reason: Exception) -> str:
 
 @dataclass
 class Flight:
-    """A block at work: its place in the order, the bytes, the actor, and how often it was tried."""
+    """A block at work: its place in the order, the bytes, and how often it was tried."""
 
     place: int
     block: bytes
     tries: int = 0
-    actor: Any = None
 
 
 @dataclass
@@ -127,64 +170,73 @@ class RayWorkers:
     gpus: bool = False  # whether each takes a GPU
     lost: int = 0
     count: int = 0
-    _ray: Any = field(default=None, init=False)
+    _connected: _RayModule | None = field(default=None, init=False)
+    _make: _Actors = field(init=False)
     _ours: bool = field(default=False, init=False)
-    _idle: list[Any] = field(default_factory=list, init=False)
-    _starting: dict[Any, Any] = field(default_factory=dict, init=False)  # reference of `begin` -> actor
-    _busy: dict[Any, Flight] = field(default_factory=dict, init=False)  # reference of an answer -> block
-    _stale: dict[Any, Any] = field(default_factory=dict, init=False)  # answers that nobody wants -> actor
+    _idle: list[_Actor] = field(default_factory=list, init=False)
+    _starting: dict[Hashable, _Actor] = field(default_factory=dict, init=False)  # reference of `begin` -> actor
+    # reference of an answer -> the actor at work, and its block
+    _busy: dict[Hashable, tuple[_Actor, Flight]] = field(default_factory=dict, init=False)
+    _stale: dict[Hashable, _Actor] = field(default_factory=dict, init=False)  # answers that nobody wants -> actor
     _alone: float | None = field(default=None, init=False)  # since when there is no worker
     _looked: float = field(default=float("-inf"), init=False)
     _told: set[str] = field(default_factory=set, init=False)
+
+    @property
+    def _ray(self) -> _RayModule:
+        assert self._connected is not None
+        return self._connected
 
     def answers(self, sent: bytes, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """The answers, in the order of the blocks."""
         self._begin()
         reference = sent if len(sent) <= INLINE else self._ray.put(sent)
-        source, waiting, found = enumerate(blocks), deque[Flight](), dict[int, bytes]()
+        source, waiting, answered = enumerate(blocks), deque[Flight](), dict[int, bytes]()
         turn, ended = 0, False
         try:
             while True:
-                while not ended and not waiting and self._idle and self._room(turn, found):
+                while not ended and not waiting and self._idle and self._room(turn, answered):
                     if (pair := next(source, None)) is None:
                         ended = True
                     else:
                         waiting.append(Flight(*pair))
                         self._hand_out(waiting, reference)
                 self._hand_out(waiting, reference)
-                while turn in found:
-                    yield found.pop(turn)
+                while turn in answered:
+                    yield answered.pop(turn)
                     turn += 1
                 if ended and not waiting and not self._busy:
                     return
-                if ended or not self._idle or not self._room(turn, found):
-                    self._wait(waiting, found)
+                if ended or not self._idle or not self._room(turn, answered):
+                    self._wait(waiting, answered)
         finally:
             self._forget_busy()
 
-    def _room(self, turn: int, found: dict[int, bytes]) -> bool:
+    def _room(self, turn: int, answered: dict[int, bytes]) -> bool:
         """Whether another block may be handed out; answers that wait for their turn take memory."""
-        return len(self._busy) + len(found) < AHEAD * self.count
+        return len(self._busy) + len(answered) < AHEAD * self.count
 
-    def _hand_out(self, waiting: deque[Flight], reference: Any) -> None:
+    def _hand_out(self, waiting: deque[Flight], reference: Hashable) -> None:
         while waiting and self._idle:
             flight = waiting.popleft()
-            flight.actor = self._idle.pop()
-            self._busy[flight.actor.answer.remote(reference, flight.block)] = flight
+            actor = self._idle.pop()
+            self._busy[actor.answer.remote(reference, flight.block)] = actor, flight
 
-    def _wait(self, waiting: deque[Flight], found: dict[int, bytes]) -> None:
+    def _wait(self, waiting: deque[Flight], answered: dict[int, bytes]) -> None:
         """Wait until a worker answers, begins or is lost."""
         done, _ = self._ray.wait([*self._busy, *self._starting, *self._stale], num_returns=1, timeout=1.0)
         for reference in done:
-            self._take(reference, waiting, found)
+            self._take(reference, waiting, answered)
         self._grow()
         self._check_patience()
 
-    def _take(self, reference: Any, waiting: deque[Flight], found: dict[int, bytes]) -> None:
-        """What a worker answers, or says when it begins; one that is lost is replaced, its block waits again."""
-        flight, fresh = self._busy.pop(reference, None), reference in self._starting
-        places = self._starting if fresh else self._stale
-        actor = places.pop(reference) if flight is None else flight.actor
+    def _take(self, reference: Hashable, waiting: deque[Flight], answered: dict[int, bytes]) -> None:
+        """A worker's answer, or its first message; a lost worker is replaced, and its block is queued again."""
+        fresh = reference in self._starting
+        if reference in self._busy:
+            actor, flight = self._busy.pop(reference)
+        else:
+            actor, flight = (self._starting if fresh else self._stale).pop(reference), None
         try:
             content: bytes = self._ray.get(reference)
         except self._ray.exceptions.RayError as reason:
@@ -194,19 +246,19 @@ class RayWorkers:
             return
         self._idle.append(actor)
         if flight is not None:
-            found[flight.place] = content
+            answered[flight.place] = content
         elif fresh:
             self._ready(content)
 
     def _ready(self, content: bytes) -> None:
-        """Look at what a new worker says: it may have failed, or have another torch."""
-        told = about(content, OURS)
-        if "failure" in told:
-            raise failure_of(told)
-        if told["torch"] != torch.__version__:
-            self._tell(f"a worker has torch {told['torch']}, the driver {torch.__version__}: last digits may differ")
+        """Read the first message of a worker: it may have failed, or have another version of torch."""
+        header = about(content, OURS)
+        if "failure" in header:
+            raise failure_of(header)
+        if header["torch"] != torch.__version__:
+            self._tell(f"a worker has torch {header['torch']}, the driver {torch.__version__}: last digits may differ")
 
-    def _replace(self, actor: Any, flight: Flight | None, reason: Exception) -> None:
+    def _replace(self, actor: _Actor, flight: Flight | None, reason: Exception) -> None:
         """Start another worker in place of a lost one."""
         self.lost += 1
         if flight is not None:
@@ -230,8 +282,8 @@ class RayWorkers:
         if now - self._alone > PATIENCE and not self._places():
             raise WorkersFailed(f"the Ray cluster has had no {unit} for {PATIENCE:.0f} s; add a machine, then resume")
         if now - self._alone > SOON:
-            told = f"the cluster has {self._places()} {unit}s, and each worker takes one"
-            self._tell(f"waiting for a worker to load its rows, or for a free {unit}; {told}")
+            room = f"the cluster has {self._places()} {unit}s, and each worker takes one"
+            self._tell(f"waiting for a worker to load its rows, or for a free {unit}; {room}")
 
     @property
     def _unit(self) -> str:
@@ -248,15 +300,15 @@ class RayWorkers:
 
     def _begin(self) -> None:
         """Connect and start the workers."""
-        if self._ray is None:
-            self._ray, self._ours = connect(self.address, self.wanted)
-            takes = {"num_cpus": 1, "num_gpus": int(self.gpus)}
-            options = {"max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
+        if self._connected is None:
+            self._connected, self._ours = connect(self.address, self.wanted)
+            takes: dict[str, object] = {"num_cpus": 1, "num_gpus": int(self.gpus)}
+            options: dict[str, object] = {"max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
             self._make = self._ray.remote(**takes, **options)(RayWorker)
         self._grow()
 
     def _grow(self) -> None:
-        """Start workers up to those wanted; without a wish, one for each place of the cluster, also of new machines."""
+        """Start workers up to those wanted; by default one for each CPU or GPU, also of new machines."""
         if self.count >= (self.wanted or MOST) or time.monotonic() - self._looked < LOOK:
             return
         self._looked = time.monotonic()
@@ -268,22 +320,22 @@ class RayWorkers:
         actor = self._make.remote(self.build, self.recipe)
         self._starting[actor.begin.remote()] = actor
 
-    def _end(self, actor: Any) -> None:
+    def _end(self, actor: _Actor) -> None:
         with suppress(self._ray.exceptions.RayError, ValueError):  # it may be gone already
             self._ray.kill(actor)
 
     def _forget_busy(self) -> None:
         """After an exchange that did not end, its workers are busy until they have given the answers nobody wants."""
-        self._stale |= {reference: flight.actor for reference, flight in self._busy.items()}
+        self._stale |= {reference: actor for reference, (actor, _) in self._busy.items()}
         self._busy.clear()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """How many there are, and how many were lost."""
         return {"workers": {"count": self.count, "lost": self.lost}}
 
     def close(self) -> None:
         """End the workers, and Ray if it was started here."""
-        if self._ray is None:
+        if self._connected is None:
             return
         self._forget_busy()
         for actor in [*self._idle, *self._starting.values(), *self._stale.values()]:
@@ -291,4 +343,4 @@ class RayWorkers:
         self._idle, self._starting, self._stale = [], {}, {}
         if self._ours:
             self._ray.shutdown()
-        self._ray = None
+        self._connected = None

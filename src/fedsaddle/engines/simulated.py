@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Generic
 
 import torch
 from numpy.typing import ArrayLike
@@ -17,10 +17,11 @@ from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.device import CPU, ResidentRows, moved, resident, site_on
 from fedsaddle.engines.site import LocalSite, Memory
 from fedsaddle.errors import BadInput, Diverged, NobodyAnswered
-from fedsaddle.federation.clients import ClientsState, R, Task, merge_repeats
+from fedsaddle.federation.clients import ClientsState, Own, Sent, Task, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys, Draw
-from fedsaddle.federation.records import select_clients, tensors
+from fedsaddle.federation.records import R, Record, select_clients, tensors
 from fedsaddle.federation.reduction import MakeReduction, Part, Reducing, Reduction, finite_clients, part_of, streaming
+from fedsaddle.files import Json, JsonObject
 from fedsaddle.numerics.modules import in_precision
 from fedsaddle.threads import mapped, one_thread_pool, one_torch_thread
 
@@ -31,19 +32,21 @@ def blocks_of(count: int, size: int) -> list[slice]:
 
 
 @dataclass(frozen=True)
-class BlockAnswer:
+class BlockAnswer(Generic[R]):
     """What the clients of a block answered; those whose replies are not finite are left out of all but `left_out`."""
 
     clients: Ints
     sizes: Tensor
     weights: Floats
-    own: Any  # their new state, stacked
-    answered: Part | Any  # their replies: as one part of a sum, or stacked
+    own: Record | None  # their new state, stacked
+    answered: Part[R] | R | None  # their replies: as one part of a sum, or stacked
     left_out: tuple[Diverged, ...]
     samples: int
 
 
-def run_block(task: Task[Any], own: Any, sent: Any, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer:
+def run_block(
+    task: Task[Own, Sent, R], own: Own, sent: Sent, site: LocalSite, weights: Floats, summed: bool
+) -> BlockAnswer[R]:
     """Run the task for the block; with `summed` the replies are summed, else returned one by one.
 
     Raises:
@@ -52,7 +55,7 @@ def run_block(task: Task[Any], own: Any, sent: Any, site: LocalSite, weights: Fl
     return replied(*task(own, sent, site), site, weights, summed)
 
 
-def replied(own: Any, reply: Any, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer:
+def replied(own: Record | None, reply: R, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer[R]:
     """What the clients of a block answered, from their new state and their replies, stacked."""
     clients, sizes = site.clients, site.sizes
     try:
@@ -64,16 +67,16 @@ def replied(own: Any, reply: Any, site: LocalSite, weights: Floats, summed: bool
             raise
     here = finite.cpu()  # the replies may be on a device
     lost = tuple(Diverged(int(clients[c]), _not_finite(reply, c)) for c in (~here).nonzero()[:, 0].tolist())
-    kept, sizes = here.numpy(), sizes[here]
-    if not kept.any():
-        return BlockAnswer(clients[kept], sizes, weights[kept], None, None, lost, site.samples)
-    clients, weights, reply = clients[kept], weights[kept], select_clients(reply, finite)
+    finite_here, sizes = here.numpy(), sizes[here]
+    if not finite_here.any():
+        return BlockAnswer(clients[finite_here], sizes, weights[finite_here], None, None, lost, site.samples)
+    clients, weights, reply = clients[finite_here], weights[finite_here], select_clients(reply, finite)
     own = None if own is None else select_clients(own, finite)
     answered = part_of(clients, weights, reply) if summed else reply
     return BlockAnswer(clients, sizes, weights, own, answered, lost, site.samples)
 
 
-def brought(own: Any, reply: Any, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer:
+def replied_on_device(own: Record | None, reply: R, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer[R]:
     """What the clients of a block answered on a device, here; replies are added up there."""
     here = LocalSite(site.rows, site.clients, site.keys, site.samples)
     if not summed:
@@ -82,15 +85,15 @@ def brought(own: Any, reply: Any, site: LocalSite, weights: Floats, summed: bool
     if all(bool(torch.isfinite(value).all()) for value in part.fields.values()):
         return BlockAnswer(here.clients, here.sizes, weights, moved(own, CPU), part, (), here.samples)
     answer = replied(own, reply, here, weights, summed)
-    answered = None if answer.answered is None else _part_here(answer.answered)
+    answered = _part_here(answer.answered) if isinstance(answer.answered, Part) else None
     return replace(answer, own=moved(answer.own, CPU), answered=answered)
 
 
-def _part_here(part: Part) -> Part:
+def _part_here(part: Part[R]) -> Part[R]:
     return replace(part, fields={name: value.to(CPU) for name, value in part.fields.items()})
 
 
-def _all_finite(clients: Ints, reply: Any) -> Any:
+def _all_finite(clients: Ints, reply: R) -> R:
     """The replies, or raise `Diverged`."""
     finite = finite_clients(reply)
     if not finite.all():
@@ -99,7 +102,7 @@ def _all_finite(clients: Ints, reply: Any) -> Any:
     return reply
 
 
-def _not_finite(reply: Any, c: int) -> str:
+def _not_finite(reply: Record, c: int) -> str:
     """The first field of a client's reply that is not finite."""
     return next(name for name, value in tensors(reply) if not bool(value[c].isfinite().all()))
 
@@ -125,12 +128,12 @@ class RejectedReplies:
             self.counts.setdefault(fault.client, Counter())[f"sent a '{fault.field}' that is not finite"] += 1
         self.pending.clear()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """`{"left_out": {client: {reason: count}}}`, or nothing, for JSON."""
-        told = {str(i): dict(reasons) for i, reasons in sorted(self.counts.items())}
-        return {"left_out": told} if told else {}
+        counts = {str(i): dict(reasons) for i, reasons in sorted(self.counts.items())}
+        return {"left_out": counts} if counts else {}
 
-    def restore(self, notes: dict[str, Any]) -> None:
+    def restore(self, notes: JsonObject) -> None:
         """Restore the counts from a checkpoint."""
         self.counts = {int(i): Counter(reasons) for i, reasons in notes.get("left_out", {}).items()}
         self.pending.clear()
@@ -171,7 +174,7 @@ class Simulated:
         self.memory.commit()
         self.left_out.commit()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """The engine's name."""
         return {"name": type(self).__name__.removesuffix("Engine").lower()}
 
@@ -179,7 +182,7 @@ class Simulated:
         """The clients' state, for a checkpoint."""
         return ClientsState(self.memory.kept, self.left_out.to_dict())
 
-    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: JsonObject, algorithm: object) -> None:
         """Restore the clients' state from a checkpoint."""
         self.memory.restore(algorithm, lambda i: LocalSite.alone(self.rows, i), records)
         self.left_out.restore(notes)
@@ -187,14 +190,14 @@ class Simulated:
     def checkpointed(self) -> None:
         """Nothing to do: the state is in this process."""
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """The clients whose replies were left out, and why, if there are any."""
         return self.left_out.to_dict()
 
     def _site(self, clients: Ints, exchange: int) -> LocalSite:
         return LocalSite(self.rows, clients, self.draw(self.seed, self.round, exchange, clients))
 
-    def _take(self, reduction: Reducing, answer: BlockAnswer) -> None:
+    def _take(self, reduction: Reducing[R], answer: BlockAnswer[R]) -> None:
         """Add the replies of a block; clients that were left out keep their state."""
         self.samples += answer.samples
         for fault in answer.left_out:
@@ -208,7 +211,7 @@ class Simulated:
             reduction.add(answer.clients, answer.weights, answer.answered)
         self.memory.write(answer.clients, answer.sizes, answer.own)
 
-    def _answer(self, reduction: Reducing, exchange: int) -> tuple[Ints, Any]:
+    def _answer(self, reduction: Reducing[R], exchange: int) -> tuple[Ints, R]:
         """The reduced reply; if no reply of the exchange was finite, the run has diverged."""
         try:
             return reduction.answer()
@@ -235,7 +238,9 @@ class SerialEngine(Simulated):
         exchange: the next exchange of the round.
     """
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Run the task at each client in turn and reduce the replies."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
@@ -280,11 +285,13 @@ class VectorisedEngine(Simulated):
             raise BadInput("workers", self.workers, "use at least one thread")
         self._pool = one_thread_pool(self.workers) if self.workers > 1 else None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """The engine's name and chunk: they affect the rounding of sums."""
         return {**super().settings(), "chunk": self.chunk}
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Run the task for each block and reduce the replies in cohort order."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
@@ -296,9 +303,9 @@ class VectorisedEngine(Simulated):
         return self._answer(reduction, exchange)
 
     def _run(
-        self, task: Task[Any], sent: Any, work: list[tuple[LocalSite, Floats]], summed: bool
-    ) -> Iterator[BlockAnswer]:
-        def answer(block: tuple[LocalSite, Floats]) -> BlockAnswer:
+        self, task: Task[Own, Sent, R], sent: Sent, work: list[tuple[LocalSite, Floats]], summed: bool
+    ) -> Iterator[BlockAnswer[R]]:
+        def answer(block: tuple[LocalSite, Floats]) -> BlockAnswer[R]:
             site, weights = block
             return run_block(task, self.memory.read(task, site), sent, site, weights, summed)
 
@@ -318,29 +325,31 @@ class DeviceEngine(Simulated):
             raise BadInput("chunk", self.chunk, "use at least one client per chunk")
         self._resident: ResidentRows | None = resident(self.rows, self.device)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """The engine's name and chunk, which affect the rounding of sums, and the kind of device, which may."""
-        found = {"name": "vectorised", "chunk": self.chunk, "device": self.device.type}
-        return found if self.precision == "full" else {**found, "precision": self.precision}
+        settings: dict[str, Json] = {"name": "vectorised", "chunk": self.chunk, "device": self.device.type}
+        return settings if self.precision == "full" else {**settings, "precision": self.precision}
 
     def state(self) -> ClientsState:
         """The clients' state, for a checkpoint that any device can load."""
         inner = super().state()
         return ClientsState({i: moved(record, CPU) for i, record in inner.records.items()}, inner.notes)
 
-    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: JsonObject, algorithm: object) -> None:
         """Restore the clients' state from a checkpoint."""
         super().restore(records, notes, algorithm)
         self.memory.kept = {i: moved(record, self.device) for i, record in self.memory.kept.items()}
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Run the task for each block and reduce the replies in cohort order."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         blocks = blocks_of(len(clients), self.chunk)
         message, before = moved(sent, self.device), (dict(self.memory.pending), self.samples)
         if self.reduce is streaming:
-            together = Reduction(checks=False)
+            together: Reduction[R] = Reduction(checks=False)
             for s, site, own, reply in self._run(clients, blocks, exchange, task, message):
                 together.add(site.clients, total_weights[s], reply)
                 self._remember(site, own)
@@ -359,27 +368,27 @@ class DeviceEngine(Simulated):
         weights: Floats,
         blocks: list[slice],
         exchange: int,
-        task: Task[R],
-        sent: Any,
-        message: Any,
+        task: Task[Own, Sent, R],
+        sent: Sent,
+        message: Sent,
     ) -> tuple[Ints, R]:
         """The replies of each block here: for robust aggregation, and to find those that are not finite."""
         reduction = self.reduce(task, sent)
         for s, site, own, reply in self._run(clients, blocks, exchange, task, message):
-            self._take(reduction, brought(own, reply, site, weights[s], isinstance(reduction, Reduction)))
+            self._take(reduction, replied_on_device(own, reply, site, weights[s], isinstance(reduction, Reduction)))
             self.memory.pending = {i: moved(record, self.device) for i, record in self.memory.pending.items()}
         return self._answer(reduction, exchange)
 
     def _run(
-        self, clients: Ints, blocks: list[slice], exchange: int, task: Task[R], message: Any
-    ) -> Iterator[tuple[slice, LocalSite, Any, Any]]:
+        self, clients: Ints, blocks: list[slice], exchange: int, task: Task[Own, Sent, R], message: Sent
+    ) -> Iterator[tuple[slice, LocalSite, Own | None, R]]:
         for s in blocks:
             site = self._site(clients[s], exchange)
             with in_precision(self.precision):
                 own, reply = task(self.memory.read(task, site), message, site)
             yield s, site, own, reply
 
-    def _remember(self, site: LocalSite, own: Any) -> None:
+    def _remember(self, site: LocalSite, own: Record | None) -> None:
         self.memory.write(site.clients, torch.from_numpy(self.rows.sizes[site.clients]), own)
 
     def _site(self, clients: Ints, exchange: int) -> LocalSite:

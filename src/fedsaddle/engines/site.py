@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,9 +14,9 @@ from torch import Tensor
 from fedsaddle.array_types import Ints
 from fedsaddle.data.store import ClientRows, Labelled
 from fedsaddle.errors import BadCheckpoint, BadInput
-from fedsaddle.federation.clients import Batch, Remembers, Site, Task
+from fedsaddle.federation.clients import Batch, Own, Remembers, Sent, Site, Task
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.federation.records import Layout, field_marks
+from fedsaddle.federation.records import Layout, R, Record, field_marks
 
 CPU = torch.device("cpu")
 NEGATIVES_STREAM = 128  # offset of the stream that draws the negatives of balanced batches; algorithms use lower ones
@@ -108,15 +108,15 @@ class LocalSite:
             drawn = self._rows(label, lambda sizes: self.keys.rows_of_steps(sizes, step, steps, size, stream))
             self._ahead[size, stream, label] = (step, drawn)
             first = step
-        found: Ints = drawn[step - first]
-        return found
+        rows: Ints = drawn[step - first]
+        return rows
 
     def _rows(self, label: int | None, draw: Callable[[Ints], Ints]) -> Ints:
         """What is drawn among all rows, or among those of a label; `draw` is given how many each client has."""
         if label is None:
             return draw(self._sizes)
-        found = self._labelled(label)
-        return found.pick(draw(np.maximum(found.counts, 1)))
+        labelled = self._labelled(label)
+        return labelled.pick(draw(np.maximum(labelled.counts, 1)))
 
     def _draw_labelled(self, step: int, size: int, stream: int, label: int) -> tuple[Ints, Tensor | None]:
         counts = self._labelled(label).counts
@@ -157,10 +157,10 @@ class LocalSite:
         numbers = [self.rows.unit_numbers(client) for client in self.clients.tolist()]
         if all(own is None for own in numbers):
             return None
-        found = np.zeros((len(self.clients), int(self._sizes.max())), dtype=np.int64)
-        for row, own, size in zip(found, numbers, self._sizes.tolist(), strict=True):
+        units = np.zeros((len(self.clients), int(self._sizes.max())), dtype=np.int64)
+        for row, own, size in zip(units, numbers, self._sizes.tolist(), strict=True):
             row[:size] = np.arange(size) if own is None else own
-        return torch.from_numpy(found)
+        return torch.from_numpy(units)
 
     def _keys(self, step: int, stream: int) -> Tensor:
         """What a batch's dropout is drawn from, (C,)."""
@@ -199,8 +199,8 @@ class Memory:
         pending: records written in this round.
     """
 
-    kept: dict[int, Any] = field(default_factory=dict)
-    pending: dict[int, Any] = field(default_factory=dict)
+    kept: dict[int, Record] = field(default_factory=dict)
+    pending: dict[int, Record | None] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Discard the writes of an unfinished round."""
@@ -208,19 +208,22 @@ class Memory:
 
     def commit(self) -> None:
         """Make the writes of the round valid."""
-        self.kept.update(self.pending)
-        for client in [i for i, record in self.pending.items() if record is None]:
-            del self.kept[client]
+        for client, record in self.pending.items():
+            if record is None:
+                self.kept.pop(client, None)
+            else:
+                self.kept[client] = record
         self.pending.clear()
 
-    def read(self, task: Task[Any], site: Site) -> Any:
+    def read(self, task: Task[Own, Sent, R], site: Site) -> Own:
         """The state of the site's clients, stacked; new clients start from the algorithm's `fresh(site)`.
 
         The result is a copy that the task may modify.
         """
         owner = remembering(task)
-        if owner is None:
-            return None
+        return cast(Own, None if owner is None else self._of(owner, site))  # which is what its tasks wrote
+
+    def _of(self, owner: Remembers, site: Site) -> Record | None:
         known = self.known(site.clients)
         if (whole := stacked(known)) is not None:
             return whole
@@ -230,17 +233,17 @@ class Memory:
         kind = type(blank)
         return kind(**{f.name: _fill(getattr(blank, f.name), known, f.name) for f in fields(kind)})
 
-    def known(self, clients: Ints) -> list[Any]:
+    def known(self, clients: Ints) -> list[Record | None]:
         """The state of each client, or None."""
         return [self.pending[i] if i in self.pending else self.kept.get(i) for i in clients.tolist()]
 
-    def write(self, clients: Ints, sizes: Tensor, own: Any) -> None:
+    def write(self, clients: Ints, sizes: Tensor, own: Record | None) -> None:
         """Store each client's slice, without the padding of per-sample fields; None deletes the state."""
         if own is None:
             self.pending.update({i: None for i in clients.tolist() if i in self.kept or i in self.pending})
             return
-        kind: type[Any] = type(own)
-        marks = field_marks(kind)  # type: ignore[arg-type]
+        kind = type(own)
+        marks = field_marks(kind)
         for c, i in enumerate(clients.tolist()):
             rows = {name: int(sizes[c]) for name, mark in marks.items() if mark is Layout.PER_SAMPLE}
             self.pending[i] = kind(**{f.name: _slice(getattr(own, f.name), c, rows.get(f.name)) for f in fields(kind)})
@@ -257,26 +260,27 @@ class Memory:
         self.kept = {i: type(algorithm.fresh(site_of(i)))(**values) for i, values in stored.items()}  # type: ignore[attr-defined]
 
 
-def remembering(task: Task[Any]) -> Remembers | None:
+def remembering(task: Task[Own, Sent, R]) -> Remembers | None:
     """The algorithm whose method the task is, if its clients keep state."""
     owner = getattr(task, "__self__", None)
     return owner if isinstance(owner, Remembers) else None
 
 
-def stacked(known: list[Any]) -> Any:
+def stacked(known: Sequence[Record | None]) -> Record | None:
     """Stack records of equal shapes; None if a client has no record or a field needs padding."""
-    if any(record is None for record in known):
+    records = [record for record in known if record is not None]
+    if len(records) < len(known):
         return None
-    kind: type[Any] = type(known[0])
-    if Layout.PER_SAMPLE in field_marks(kind).values():  # type: ignore[arg-type]
+    kind = type(records[0])
+    if Layout.PER_SAMPLE in field_marks(kind).values():
         return None
-    columns = {f.name: [getattr(record, f.name) for record in known] for f in fields(kind)}
+    columns = {f.name: [getattr(record, f.name) for record in records] for f in fields(kind)}
     if any(v.shape != values[0].shape for values in columns.values() for v in values):
         return None
     return kind(**{name: torch.stack(values) for name, values in columns.items()})
 
 
-def _fill(blank: Tensor, known: Iterable[Any], name: str) -> Tensor:
+def _fill(blank: Tensor, known: Iterable[Record | None], name: str) -> Tensor:
     stacked = blank.clone()
     for c, record in enumerate(known):
         if record is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -15,14 +15,16 @@ from numpy.typing import ArrayLike
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.device import CPU, moved, resident, site_on
-from fedsaddle.engines.simulated import BlockAnswer, Simulated, blocks_of, brought, replied
+from fedsaddle.engines.simulated import BlockAnswer, Simulated, blocks_of, replied, replied_on_device
 from fedsaddle.engines.site import Memory, remembering, stacked
 from fedsaddle.errors import BadInput, BadMessage, Diverged, FedSaddleError
-from fedsaddle.federation.clients import R, Task, merge_repeats
+from fedsaddle.federation.clients import Own, Sent, Task, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys
+from fedsaddle.federation.records import R, Record
 from fedsaddle.federation.reduction import Part, Reduction
-from fedsaddle.federation.tasks import records_of, task_of
-from fedsaddle.federation.wire import Kinds, Limits, Message, name_of, pack, unpack
+from fedsaddle.federation.tasks import AnyTask, records_of, task_of
+from fedsaddle.federation.wire import Kinds, Limits, Message, name_of, pack, require_record, unpack
+from fedsaddle.files import Json, JsonObject
 from fedsaddle.numerics.modules import in_precision
 
 OURS = Limits(json_bytes=1 << 30, tensors=10**7, trusted=True)  # both ends are this run's own
@@ -36,7 +38,7 @@ class WorkersFailed(FedSaddleError):
 
 @dataclass(frozen=True)
 class WorkerExchange:
-    """What all blocks of an exchange have in common; `number` tells exchanges of a run apart."""
+    """What all blocks of an exchange have in common; `number` identifies the exchange within the run."""
 
     number: int
     round: int
@@ -45,24 +47,25 @@ class WorkerExchange:
     task: str
     summed: bool  # whether replies are added up where they are made
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """For JSON."""
         return dict(vars(self))
 
 
 @dataclass(frozen=True)
 class Block:
-    """The clients of a block, their weights, and the state of those that have some."""
+    """The clients of a block, their weights, and their state: stacked, or of each client that has some."""
 
     of: WorkerExchange
     clients: Ints
     weights: Floats
-    state: dict[str, Any]
+    whole: Record | None
+    each: Mapping[int, Record]
 
 
-def pack_block(of: WorkerExchange, clients: Ints, weights: Floats, memory: Memory, task: Task[Any]) -> bytes:
+def pack_block(of: WorkerExchange, clients: Ints, weights: Floats, memory: Memory, task: Task[Own, Sent, R]) -> bytes:
     """A block as bytes."""
-    state: dict[str, Any] = {}
+    state: dict[str, object] = {}
     if remembering(task) is not None:
         known = memory.known(clients)
         whole = stacked(known)
@@ -74,20 +77,23 @@ def pack_block(of: WorkerExchange, clients: Ints, weights: Floats, memory: Memor
 def read_block(content: bytes, kinds: Kinds) -> Block:
     """The block that `pack_block` has packed."""
     message = unpack(content, kinds, OURS)
+    state = message.record
+    assert isinstance(state, dict)
     clients, weights = message.about.pop("clients"), message.about.pop("weights")
     return Block(
         WorkerExchange(**message.about),
         np.array(clients, dtype=np.int64),
         np.array(weights, dtype=np.float64),
-        message.record,
+        state.get("whole"),
+        state.get("each", {}),
     )
 
 
-def pack_answer(answer: BlockAnswer) -> bytes:
+def pack_answer(answer: BlockAnswer[R]) -> bytes:
     """An answer as bytes; the sizes and weights of clients are known where it goes."""
     left_out = [[fault.client, fault.field] for fault in answer.left_out]
     about = {"samples": answer.samples, "left_out": left_out, "clients": answer.clients.tolist()}
-    record: dict[str, Any] = {"own": answer.own}
+    record: dict[str, object] = {"own": answer.own}
     if isinstance(answer.answered, Part):
         part = answer.answered
         record["part"] = {"kind": name_of(part.kind), "total": part.total, "fields": part.fields}
@@ -98,31 +104,38 @@ def pack_answer(answer: BlockAnswer) -> bytes:
 
 def pack_failure(reason: BaseException, where: str = "") -> bytes:
     """The answer of a worker that failed."""
-    said = str(reason) if isinstance(reason, FedSaddleError) else f"{type(reason).__name__}: {reason}"
-    about: dict[str, Any] = {"failure": said[:4000] + where, "exit_code": getattr(reason, "exit_code", 3)}
+    text = str(reason) if isinstance(reason, FedSaddleError) else f"{type(reason).__name__}: {reason}"
+    about: JsonObject = {"failure": text[:4000] + where, "exit_code": getattr(reason, "exit_code", 3)}
     if isinstance(reason, Diverged):
         about["diverged"] = [reason.client, reason.field]
     return pack(Message(about))
 
 
-def read_answer(content: bytes, kinds: Kinds, asked: Ints, sizes: Ints, weights: Floats) -> BlockAnswer:
+def read_answer(content: bytes, kinds: Kinds, asked: Ints, sizes: Ints, weights: Floats) -> BlockAnswer[Record]:
     """The answer for the clients asked, with their sizes and weights; raise what a worker has failed with."""
     message = unpack(content, kinds, OURS)
     about, record = message.about, message.record
     if "failure" in about:
         raise failure_of(about)
+    assert isinstance(record, dict)
     clients, answered = np.array(about["clients"], dtype=np.int64), record.get("replies")
     if (part := record.get("part")) is not None:
         answered = Part(kinds[part["kind"]], clients, part["total"], part["fields"])
-    kept = np.isin(asked, clients) if len(clients) < len(asked) else slice(None)
+    answered_at = np.isin(asked, clients) if len(clients) < len(asked) else slice(None)
     lost = tuple(Diverged(client, field) for client, field in about["left_out"])
     return BlockAnswer(
-        clients, torch.from_numpy(sizes[kept]), weights[kept], record["own"], answered, lost, about["samples"]
+        clients,
+        torch.from_numpy(sizes[answered_at]),
+        weights[answered_at],
+        record["own"],
+        answered,
+        lost,
+        about["samples"],
     )
 
 
-def failure_of(about: dict[str, Any]) -> FedSaddleError:
-    """The error that a worker's message tells."""
+def failure_of(about: JsonObject) -> FedSaddleError:
+    """The error in a worker's message."""
     if "diverged" in about:
         return Diverged(*about["diverged"])
     failed = WorkersFailed(about["failure"])
@@ -134,12 +147,12 @@ def failure_of(about: dict[str, Any]) -> FedSaddleError:
 class Worker:
     """Answers blocks; keeps nothing between them but its rows and what the last exchange sent."""
 
-    algorithm: Any
+    algorithm: object
     rows: ClientRows
-    change: Callable[[Task[Any]], Task[Any]] = lambda task: task  # of hostile clients
+    change: Callable[[AnyTask], AnyTask] = lambda task: task  # of hostile clients
     device: torch.device = CPU  # where its tasks run
     precision: str = "full"  # or "bf16": of the network's layers
-    _sent: tuple[int, Any] = field(default=(-1, None), init=False)  # the exchange's number, and what it sent
+    _sent: tuple[int, Record] | None = field(default=None, init=False)  # the exchange's number, and what it sent
 
     def __post_init__(self) -> None:
         self.kinds: Kinds = records_of(self.algorithm)
@@ -156,21 +169,21 @@ class Worker:
             last = traceback.extract_tb(reason.__traceback__)[-1]
             return pack_failure(reason, f" ({last.filename}, line {last.lineno})")
 
-    def _run(self, sent: bytes, block: Block) -> BlockAnswer:
+    def _run(self, sent: bytes, block: Block) -> BlockAnswer[Record]:
         of = block.of
-        if self._sent[0] != of.number:
-            self._sent = of.number, moved(unpack(sent, self.kinds, OURS).record, self.device)
+        if self._sent is None or self._sent[0] != of.number:
+            self._sent = of.number, moved(require_record(unpack(sent, self.kinds, OURS).record), self.device)
         task = task_of(self.algorithm, of.task)
         keys = ClientKeys.of(of.seed, of.round, of.exchange, block.clients)
         site = site_on(self.device, self.rows, block.clients, keys, self._there)
-        own = moved(block.state.get("whole"), self.device)
+        own = moved(block.whole, self.device)
         if own is None:
-            each = {i: moved(record, self.device) for i, record in block.state.get("each", {}).items()}
+            each = {i: moved(record, self.device) for i, record in block.each.items()}
             own = Memory(each).read(task, site)
         with in_precision(self.precision):
-            found = self.change(task)(own, self._sent[1], site)
+            result = self.change(task)(own, self._sent[1], site)
         here = self.device.type == "cpu"
-        return (replied if here else brought)(*found, site, block.weights, of.summed)
+        return (replied if here else replied_on_device)(*result, site, block.weights, of.summed)
 
 
 def one_thread() -> None:
@@ -185,7 +198,7 @@ class Carrier(Protocol):
         """The answers, in the order of the blocks; raise `WorkersFailed` if the workers cannot go on."""
         ...
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Entries about the workers for the summary."""
         ...
 
@@ -204,7 +217,7 @@ class Loopback:
         """The answers, in the order of the blocks."""
         return (self.workers[n % len(self.workers)].answer(sent, block) for n, block in enumerate(blocks))
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """How many there are."""
         return {"workers": {"count": len(self.workers)}}
 
@@ -222,19 +235,21 @@ class Distributed(Simulated):
     device: str = "cpu"  # the kind that tasks run on
     precision: str = "full"  # of the network's layers
     _number: int = field(default=0, init=False)
-    _kinds: tuple[Any, Kinds] = field(default=(None, {}), init=False)  # of which algorithm
+    _kinds: tuple[object, Kinds] = field(default=(None, {}), init=False)  # of which algorithm
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """The engine's name and chunk, and where tasks run, if that is not the CPU in full precision."""
-        found = {"name": self.name, "chunk": self.chunk}
-        kind = {} if self.device == "cpu" else {"device": self.device}
-        return found | kind | ({} if self.precision == "full" else {"precision": self.precision})
+        settings: dict[str, Json] = {"name": self.name, "chunk": self.chunk}
+        kind: dict[str, Json] = {} if self.device == "cpu" else {"device": self.device}
+        return settings | kind | ({} if self.precision == "full" else {"precision": self.precision})
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """The clients that were left out, and the workers."""
         return {**super().report(), **self.carrier.report()}
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Have the workers run the task for each block, and reduce the replies in cohort order."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
@@ -246,10 +261,11 @@ class Distributed(Simulated):
         answers = self.carrier.answers(pack(Message({}, sent)), packed)
         for s, content in zip(parts, answers, strict=True):
             who = clients[s]
-            self._take(reduction, read_answer(content, kinds, who, self.sizes[who], total_weights[s]))
+            answer = read_answer(content, kinds, who, self.sizes[who], total_weights[s])
+            self._take(reduction, cast(BlockAnswer[R], answer))
         return self._answer(reduction, exchange)
 
-    def _kinds_of(self, owner: Any) -> Kinds:
+    def _kinds_of(self, owner: object) -> Kinds:
         """The records of the algorithm, looked up once."""
         if self._kinds[0] is not owner:
             self._kinds = owner, records_of(owner)
@@ -260,7 +276,7 @@ class Distributed(Simulated):
         self.carrier.close()
 
 
-def _named(task: Task[Any]) -> tuple[Any, str]:
+def _named(task: Task[Own, Sent, R]) -> tuple[object, str]:
     """The algorithm and the name of its task."""
     owner, name = getattr(task, "__self__", None), str(getattr(task, "__name__", task))
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,47 +17,53 @@ from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators import federated
 from fedsaddle.estimators.federated import BadValue, Federated, value_errors
-from fedsaddle.estimators.training import InputRows, Trained, is_auto, ranks_only, scores_of
+from fedsaddle.estimators.training import InputRows, Step, Trained, is_auto, ranks_only, scores_of
+from fedsaddle.files import JsonObject
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.privacy.settings import Privacy
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from fedsaddle.estimators.training import TableLike
 
 
 class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
     """A scikit-learn classifier whose rows stay at their sites while it is trained.
 
-    It is a thin face of `fs.run`: columns are treated as `fs.from_frame` and the command line treat them (gaps filled
-    and flagged, skewed numbers logged, numbers standardised, categories as 0/1 features, an intercept for each site),
-    by what the training rows of all sites say; then the algorithm runs on a problem that fits it. Algorithms for the
-    AUROC and for pairs give scores that are no log odds: Platt's method makes them so, on validation rows if there are
-    any with both classes, else on training rows.
+    Columns are preprocessed as by `fs.from_frame` and the command line, with statistics of the training rows of all
+    sites: missing cells are imputed and flagged, skewed numbers logged, numbers standardised, categories one-hot
+    encoded, and each site has an intercept. Then `fs.run` trains with the algorithm on a problem that fits it.
+    Algorithms for the AUROC and for pairs give scores that are not log odds; Platt's method calibrates them, on
+    validation rows if there are any with both classes, else on training rows.
 
     Args:
         algorithm: one of `fedsaddle list algorithms`: "FedAvgM" for the mean loss, "DRFA" for the worst site,
             "CODASCA" or "FedX1" for the AUROC, "Local SGDA" for the worst class.
         model: "linear", "mlp", or a dictionary such as `{"name": "mlp", "hidden": [32]}`.
-        problem: the objective, by name or as a dictionary in the form of a config, where that which fits the algorithm
-            is not wanted: `{"l2": 0.01}`, `{"name": "pairwise", "risk": "partial-auc"}`.
+        problem: the objective, by name or as a dictionary in the form of a config: `{"l2": 0.01}`, or `{"name":
+            "pairwise", "risk": "partial-auc"}`; None: the one that fits the algorithm.
         rounds: rounds of communication.
-        local_steps: steps of a site between two rounds.
-        batch_size: rows of a step.
-        primal_step: a number, a schedule in the form of a config such as `{"name": "cosine", "first": 0.3,
-            "rounds": 100}`, or "auto".
+        local_steps: local steps of a site in a round.
+        batch_size: rows of a mini-batch.
+        primal_step: the learning rate: a number, "auto", or a schedule in the form of a config: `{"name": "cosine",
+            "first": 0.3, "rounds": 100}`.
         options: more arguments of the algorithm, such as `{"dual_step": 0.01}`.
         site: the column of `X`, a DataFrame, that names the site of each row; it is no feature.
-        clients: without sites, the rows are dealt at random to so many clients.
+        clients: number of clients to which rows are assigned at random, if no sites are given.
         site_intercept: a 0/1 feature for each site; a new site has the mean.
         hinges: hinges of each number column, so that a linear model can bend.
-        numeric: columns of numbers; cells that are none become missing.
-        categorical: columns of categories, also where they look like numbers.
+        numeric: columns to treat as numeric; cells that cannot be parsed become missing.
+        categorical: columns to treat as categorical, even if they look numeric.
         validation_share: the share of each site's rows that is held out to choose the best round and for Platt's
             method; "auto": none for linear models, which learn from all rows, and 0.16 for others, which overfit.
-        select: the measure of the validation rows that chooses the round; "auto": what the problem is about.
+        select: the measure of the validation rows by which the best round is chosen; "auto": by the problem.
         patience: evaluations without a better one after which training ends.
         calibrate: Platt's method: "auto" where scores are no log odds, True for two classes in any case, or False.
         privacy: differential privacy: `fs.Privacy(epsilon=8)`, or a dictionary such as `{"epsilon": 8, "unit":
-            "patient"}`, whose patients `fit` is told. Not covered: how columns are treated (means, scales, categories,
-            the share of the classes), and validation rows, of which there are none unless you give a share.
-        random_state: keys every draw, and with `privacy` the noise: keep it a secret, such as `secrets.randbits(60)`.
+            "patient"}`, with the patients given to `fit`. Not covered: how columns are treated (means, scales,
+            categories, the share of the classes), and validation rows, of which there are none by default.
+        random_state: random seed, also of the noise with `privacy`: keep it secret then: `secrets.randbits(60)`.
         verbose: print evaluations.
 
     Attributes:
@@ -91,14 +97,14 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
     def __init__(
         self,
         algorithm: str = "FedAvgM",
-        model: str | Mapping[str, Any] = "linear",
+        model: str | Mapping[str, object] = "linear",
         *,
-        problem: str | Mapping[str, Any] | None = None,
+        problem: str | Mapping[str, object] | None = None,
         rounds: int = 100,
         local_steps: int = 8,
         batch_size: int = 64,
-        primal_step: Any = "auto",
-        options: Mapping[str, Any] | None = None,
+        primal_step: Step = "auto",
+        options: Mapping[str, object] | None = None,
         site: str | None = None,
         clients: int = 1,
         site_intercept: bool = True,
@@ -109,8 +115,8 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         select: str = "auto",
         patience: int | None = None,
         calibrate: bool | str = "auto",
-        privacy: Privacy | Mapping[str, Any] | None = None,
-        random_state: Any = 0,
+        privacy: Privacy | Mapping[str, object] | None = None,
+        random_state: int | np.random.RandomState | None = 0,
         verbose: bool | int = False,
     ) -> None:
         super().__init__(
@@ -121,7 +127,13 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         )  # fmt: skip
         self.calibrate = calibrate
 
-    def fit(self, X: Any, y: ArrayLike, sites: ArrayLike | None = None, patients: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike,
+        sites: ArrayLike | None = None,
+        patients: ArrayLike | None = None,
+    ) -> Self:
         """Train on rows.
 
         Args:
@@ -141,7 +153,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             self.calibration_ = self._calibrated(found) if self._wants_calibration() else None
         return self
 
-    def decision_function(self, X: Any, sites: ArrayLike | None = None) -> Floats:
+    def decision_function(self, X: TableLike, sites: ArrayLike | None = None) -> Floats:
         """Log odds of the second class, (n,), or for more than two classes a score for each, (n, k).
 
         Args:
@@ -156,8 +168,13 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         platt = self.calibration_
         return one if platt is None else platt.slope * one + platt.intercept
 
-    def predict_proba(self, X: Any, sites: ArrayLike | None = None) -> Floats:
-        """The probability of each class, (n, k), in the order of `classes_`."""
+    def predict_proba(self, X: TableLike, sites: ArrayLike | None = None) -> Floats:
+        """The probability of each class, (n, k), in the order of `classes_`.
+
+        Args:
+            X: rows as in `fit`.
+            sites: the site of each row; a new site, or None, has the mean intercept.
+        """
         odds = self.decision_function(X, sites)
         if odds.ndim == 1:
             positive = Platt(1.0, 0.0).probability(odds)
@@ -165,18 +182,34 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         shares = np.exp(odds - odds.max(axis=1, keepdims=True))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
-    def predict(self, X: Any, sites: ArrayLike | None = None) -> Array:
-        """The most probable class of each row."""
+    def predict(self, X: TableLike, sites: ArrayLike | None = None) -> Array:
+        """The most probable class of each row.
+
+        Args:
+            X: rows as in `fit`.
+            sites: the site of each row; a new site, or None, has the mean intercept.
+        """
         odds = self.decision_function(X, sites)
         return np.asarray(self.classes_[(odds > 0).astype(int) if odds.ndim == 1 else odds.argmax(axis=1)])
 
     def score(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, sites: ArrayLike | None = None
+        self,
+        X: TableLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        sites: ArrayLike | None = None,
     ) -> float:
-        """The accuracy."""
+        """The accuracy.
+
+        Args:
+            X: rows as in `fit`.
+            y: the label of each row.
+            sample_weight: the weight of each row; None: all count alike.
+            sites: the site of each row; a new site, or None, has the mean intercept.
+        """
         return float(accuracy_score(y, self.predict(X, sites), sample_weight=sample_weight))
 
-    def _labels(self, y: Any, rows: int) -> tuple[Array, Array]:
+    def _labels(self, y: ArrayLike | None, rows: int) -> tuple[Array, Array]:
         """The classes, and the code of each row."""
         if y is None:
             raise BadValue("y", None, "requires y to be passed, but the target y is None; give the label of each row")
@@ -219,7 +252,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         log_odds = not ranks_only(self.algorithm, self.problem)
         return Platt.fit(_one_score(scores_of(self.module_, rows.x)), rows.y.numpy(), log_odds=log_odds)
 
-    def _fitted(self) -> dict[str, Any]:
+    def _fitted(self) -> JsonObject:
         platt = None if self.calibration_ is None else self.calibration_.to_dict()
         return {
             **super()._fitted(),
@@ -227,13 +260,13 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             "calibration": platt,
         }
 
-    def _set_fitted(self, given: dict[str, Any]) -> None:
+    def _set_fitted(self, given: JsonObject) -> None:
         super()._set_fitted(given)
         self.classes_ = federated.array_from_dict(given["classes"])
         platt = given["calibration"]
         self.calibration_ = None if platt is None else Platt(float(platt["slope"]), float(platt["intercept"]))
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = not ranks_only(self.algorithm, self.problem)
         return tags

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -25,9 +25,14 @@ from fedsaddle.config.registry import MODELS, find
 from fedsaddle.data.table import Array
 from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.errors import BadInput, FedSaddleError, MissingData
-from fedsaddle.estimators.training import InputRows, Trained, privacy_section, scores_of, scoring, train
-from fedsaddle.files import make_folder, write_atomically
+from fedsaddle.estimators.training import InputRows, Network, Step, Trained, privacy_section, scores_of, scoring, train
+from fedsaddle.files import Json, JsonObject, make_folder, write_atomically
 from fedsaddle.privacy.settings import Privacy
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from fedsaddle.estimators.training import TableLike
 
 
 class BadValue(BadInput, ValueError):
@@ -51,7 +56,7 @@ LARGEST = 1 << 28  # characters of the header
 DAMAGED = "is no estimator that `save` wrote, or is damaged; save it again"
 
 
-def write(path: object, content: dict[str, Any], module: nn.Module) -> Path:
+def write(path: object, content: JsonObject, module: nn.Module) -> Path:
     """Write a file, atomically."""
     target = file_path("path", path)
     if target.is_dir():
@@ -64,7 +69,7 @@ def write(path: object, content: dict[str, Any], module: nn.Module) -> Path:
     return target
 
 
-def read(path: object, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(path: object, kind: str) -> tuple[JsonObject, dict[str, Tensor]]:
     """The content of a file that `write` wrote for an estimator of this kind, and the weights."""
     source = file_path("path", path)
     if not source.exists():
@@ -88,7 +93,7 @@ def read(path: object, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return content, tensors
 
 
-def rebuilt(path: object, network: dict[str, Any], tensors: dict[str, Tensor]) -> nn.Module:
+def rebuilt(path: object, network: Network, tensors: dict[str, Tensor]) -> nn.Module:
     """The model that a file names, with the weights of the file; nothing is allocated before they fit."""
     try:
         with torch.device("meta"):
@@ -99,7 +104,7 @@ def rebuilt(path: object, network: dict[str, Any], tensors: dict[str, Tensor]) -
     return module
 
 
-def plain(key: str, value: Any) -> Any:
+def plain(key: str, value: object) -> Json:
     """The value as JSON can hold it."""
     if isinstance(value, dict):
         return {str(k): plain(f"{key}.{k}", v) for k, v in value.items()}
@@ -112,14 +117,14 @@ def plain(key: str, value: Any) -> Any:
     raise BadInput(key, value, "cannot be saved; write it as a number, text or dictionary, as in a config")
 
 
-def array_to_dict(key: str, array: Any) -> dict[str, Any]:
+def array_to_dict(key: str, array: Array) -> dict[str, Json]:
     """An array of labels or names."""
     if array.dtype.kind not in "OUiufb":
         raise BadInput(key, str(array.dtype), "cannot be saved; use numbers or text")
     return {"dtype": array.dtype.str, "values": plain(key, array.tolist())}
 
 
-def array_from_dict(given: dict[str, Any]) -> Any:
+def array_from_dict(given: JsonObject) -> Array:
     """The array that `array_to_dict` wrote."""
     dtype = np.dtype(given["dtype"])
     if dtype.kind not in "OUiufb":
@@ -133,14 +138,14 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         algorithm: str = "FedAvgM",
-        model: str | Mapping[str, Any] = "linear",
+        model: str | Mapping[str, object] = "linear",
         *,
-        problem: str | Mapping[str, Any] | None = None,
+        problem: str | Mapping[str, object] | None = None,
         rounds: int = 100,
         local_steps: int = 8,
         batch_size: int = 64,
-        primal_step: Any = "auto",
-        options: Mapping[str, Any] | None = None,
+        primal_step: Step = "auto",
+        options: Mapping[str, object] | None = None,
         site: str | None = None,
         clients: int = 1,
         site_intercept: bool = True,
@@ -150,8 +155,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         validation_share: float | str = "auto",
         select: str = "auto",
         patience: int | None = None,
-        privacy: Privacy | Mapping[str, Any] | None = None,
-        random_state: Any = 0,
+        privacy: Privacy | Mapping[str, object] | None = None,
+        random_state: int | np.random.RandomState | None = 0,
         verbose: bool | int = False,
     ) -> None:
         self.algorithm = algorithm
@@ -196,6 +201,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path) -> Self:
         """The fitted estimator that `save` wrote; its predictions are the same bit for bit.
 
+        Args:
+            path: the file.
+
         Raises:
             BadInput: if the file holds something else, or is damaged.
             MissingData: if there is no such file.
@@ -203,7 +211,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         with value_errors():
             content, tensors = read(path, cls.__name__)
             try:
-                parameters: dict[str, Any] = dict(content["parameters"])
+                parameters: JsonObject = dict(content["parameters"])
                 parameters |= {key: tuple(parameters[key]) for key in ("numeric", "categorical")}
                 found = cls(**parameters)
                 network = content["fitted"]["network"]
@@ -218,7 +226,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         """Train, and set what both kinds of estimators have afterwards."""
         if not isinstance(self.verbose, bool | np.bool_):
             whole("verbose", self.verbose, least=0)
-        found = train(self.get_params(deep=False), rows, labels, classes, patients)
+        found = train(self, rows, labels, classes, patients)
         self.module_, self.network_, self.encoder_ = found.module, found.network, found.encoder
         self.columns_, self.notes_ = rows.names, found.notes
         self.sites_ = () if rows.sites is None else found.data.names
@@ -231,13 +239,13 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         self.privacy_ = found.result.summary.get("privacy")
         return found
 
-    def _scores(self, X: Any, sites: ArrayLike | None) -> Floats:
+    def _scores(self, X: TableLike, sites: ArrayLike | None) -> Floats:
         """The model's scores of later rows, (n, k)."""
         check_is_fitted(self)
         rows = InputRows.of(self, X, sites, self.site, training=False)
         return scores_of(self.module_, self.encoder_.encode(rows.cells, rows.names, rows.sites))
 
-    def _fitted(self) -> dict[str, Any]:
+    def _fitted(self) -> JsonObject:
         """What training has found, but the weights, as plain JSON."""
         names = getattr(self, "feature_names_in_", None)
         mixture = None if self.mixture_ is None else self.mixture_.tolist()
@@ -257,9 +265,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]
             "privacy": plain("privacy", self.privacy_),
         }
 
-    def _set_fitted(self, given: dict[str, Any]) -> None:
+    def _set_fitted(self, given: JsonObject) -> None:
         """Set what `_fitted` wrote."""
-        self.network_ = dict(given["network"])
+        network: JsonObject = given["network"]
+        self.network_ = Network(name=network["name"], arguments=dict(network["arguments"]))
         self.encoder_ = Encoder.from_dict(given["encoder"])
         self.columns_, self.sites_ = tuple(given["columns"]), tuple(given["sites"])
         self.notes_, self.n_features_in_ = tuple(given["notes"]), int(given["features"])
@@ -270,7 +279,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         self.mixture_ = None if given["mixture"] is None else np.array(given["mixture"])
         self.privacy_ = given.get("privacy")
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
@@ -284,7 +293,7 @@ def _check_widths(encoder: Encoder, columns: Sequence[str], inputs: int) -> None
         raise ValueError("other features than inputs")
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """The records with None for figures that are no numbers, which JSON has no word for."""
     if isinstance(value, dict):
         return {key: _finite(one) for key, one in value.items()}

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 import torch
@@ -31,10 +31,52 @@ from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.data.tables.own import treatment
 from fedsaddle.data.tables.read import check_names, read_table
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json, Record
+from fedsaddle.numerics.schedules import Schedule
 from fedsaddle.privacy.settings import Privacy
 from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.result import Result
 from fedsaddle.studies.recipes import VALIDATION_SHARE, WORST, default_step, problem_for, problem_section, stages
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from sklearn.base import BaseEstimator
+
+    TableLike: TypeAlias = ArrayLike | pd.DataFrame
+
+Step = float | str | Mapping[str, Json] | Schedule
+
+
+class Parameters(Protocol):
+    """The parameters of an estimator, as `FederatedClassifier` explains them."""
+
+    algorithm: str
+    model: str | Mapping[str, object]
+    problem: str | Mapping[str, object] | None
+    rounds: int
+    local_steps: int
+    batch_size: int
+    primal_step: Step
+    options: Mapping[str, object] | None
+    clients: int
+    site_intercept: bool
+    hinges: int
+    numeric: Sequence[str]
+    categorical: Sequence[str]
+    validation_share: float | str
+    select: str
+    patience: int | None
+    privacy: Privacy | Mapping[str, object] | None
+    random_state: int | np.random.RandomState | None
+    verbose: bool | int
+
+
+class Network(TypedDict):
+    """A model by its name and its arguments."""
+
+    name: str
+    arguments: dict[str, object]
+
 
 NOWHERE = ""  # the name of the site of rows whose site is not known
 
@@ -43,22 +85,30 @@ NOWHERE = ""  # the name of the site of rows whose site is not known
 class InputRows:
     """Cells as they were given; `sites` is None if nobody named them."""
 
-    cells: Any  # a matrix of numbers, or a DataFrame
+    cells: Array | pd.DataFrame  # a matrix of numbers, or a DataFrame
     names: tuple[str, ...]  # of all columns, by their place
     sites: Array | None
     site: str | None  # the column of sites, which is no feature
     listed: bool  # whether all columns are features, as those of a matrix are
 
     @classmethod
-    def of(cls, estimator: Any, X: Any, sites: Any, site: object, training: bool) -> InputRows:
+    def of(
+        cls,
+        estimator: BaseEstimator,
+        X: TableLike,
+        sites: ArrayLike | None,
+        site: object,
+        training: bool,
+    ) -> InputRows:
         """Check the rows as scikit-learn does, and take the sites from where they are named."""
         if not hasattr(X, "iloc") and hasattr(X, "to_pandas"):
             X = X.to_pandas()
         framed = hasattr(X, "iloc") and hasattr(X, "columns")
         if framed:
-            names = tuple(tidy_names(X.columns)[0])
-            if len({isinstance(name, str) for name in X.columns}) > 1:
-                raise BadInput("X.columns", list(X.columns)[:5], "must all be text; use X.columns.astype(str)")
+            labels = list(getattr(X, "columns"))  # noqa: B009
+            names = tuple(tidy_names(labels)[0])
+            if len({isinstance(name, str) for name in labels}) > 1:
+                raise BadInput("X.columns", labels[:5], "must all be text; use X.columns.astype(str)")
             validate_data(estimator, X, skip_check_array=True, reset=training)
             cells = X
         else:
@@ -77,7 +127,9 @@ class InputRows:
     def __len__(self) -> int:
         return len(self.cells)
 
-    def columns(self, numeric: Any, categorical: Any) -> tuple[tuple[RawColumn, ...], tuple[str, ...]]:
+    def columns(
+        self, numeric: Sequence[str], categorical: Sequence[str]
+    ) -> tuple[tuple[RawColumn, ...], tuple[str, ...]]:
         """The feature columns, and notes about them."""
         check_names("numeric", numeric)
         check_names("categorical", categorical)
@@ -97,7 +149,14 @@ class InputRows:
         return raw.features, raw.notes
 
 
-def _sites(cells: Any, names: tuple[str, ...], sites: Any, site: object, framed: bool, training: bool) -> Array | None:
+def _sites(
+    cells: Array | pd.DataFrame,
+    names: tuple[str, ...],
+    sites: ArrayLike | None,
+    site: object,
+    framed: bool,
+    training: bool,
+) -> Array | None:
     """The site of each row; where it is missing, training refuses it, and later rows are from nowhere."""
     missing = None if training else NOWHERE
     if site is not None:
@@ -106,6 +165,7 @@ def _sites(cells: Any, names: tuple[str, ...], sites: Any, site: object, framed:
         if sites is not None:
             raise BadInput("sites", "given", f"the column {site!r} of X names the sites already; leave one of them out")
         place = names.index(require(text("site", site), names, "site"))
+        assert not isinstance(cells, np.ndarray)
         return site_names("sites", cells.iloc[:, place], missing)
     if sites is None:
         return None
@@ -126,7 +186,7 @@ BLOCK = 4096  # rows that are scored at once
 class Trained:
     """What came of training."""
 
-    network: dict[str, Any]  # the name of the model and its arguments
+    network: Network
     module: nn.Module
     encoder: Encoder
     data: FederatedData
@@ -136,10 +196,10 @@ class Trained:
 
 
 def train(
-    parameters: dict[str, Any], rows: InputRows, labels: Array, classes: Sequence[str], patients: ArrayLike | None
+    parameters: Parameters, rows: InputRows, labels: Array, classes: Sequence[str], patients: ArrayLike | None
 ) -> Trained:
     """Train on these rows; `labels` are codes of the classes, or targets if there are none."""
-    seed = seed_of(parameters["random_state"])
+    seed = seed_of(parameters.random_state)
     data, pending, notes = client_rows(parameters, rows, labels, classes, patients, seed)
     experiment = experiment_of(parameters, len(classes), len(data.train.y), seed)
     known, options = ALGORITHMS[experiment.algorithm.name], experiment.algorithm.options()
@@ -147,9 +207,9 @@ def train(
         data = data.pooled()
     with torch.random.fork_rng(devices=[]):
         setup = build_on(experiment, data)
-    select = _selection(parameters["select"], experiment, data)
-    watched = data.validation is not None or parameters["verbose"]
-    rounds, patience = experiment.run.rounds, optional(whole, "patience", parameters["patience"])
+    select = _selection(parameters.select, experiment, data)
+    watched = data.validation is not None or parameters.verbose
+    rounds, patience = experiment.run.rounds, optional(whole, "patience", parameters.patience)
     evaluated = {
         "evaluate_every": max(1, rounds // EVALUATIONS) if watched else rounds,
         "select": select,
@@ -158,15 +218,15 @@ def train(
     result = run_config(
         experiment.model_copy(update={"run": experiment.run.model_copy(update=evaluated)}),
         setup,
-        callbacks=[LambdaCallback(on_round=_tell)] if parameters["verbose"] else (),
+        callbacks=[LambdaCallback(on_round=_tell)] if parameters.verbose else (),
     )
-    network = {"name": experiment.model.name, "arguments": setup.model.arguments}
-    encoder = Encoder.of(data.encoding, pending, parameters["numeric"])
+    network: Network = {"name": experiment.model.name, "arguments": setup.model.arguments}
+    encoder = Encoder.of(data.encoding, pending, parameters.numeric)
     return Trained(network, scoring(result.module()), encoder, data, experiment, result, notes)
 
 
 def client_rows(
-    parameters: dict[str, Any],
+    parameters: Parameters,
     rows: InputRows,
     labels: Array,
     classes: Sequence[str],
@@ -174,21 +234,21 @@ def client_rows(
     seed: int,
 ) -> tuple[FederatedData, TableFeatures, tuple[str, ...]]:
     """The rows of each client, encoded by what the training rows say."""
-    columns, notes = rows.columns(parameters["numeric"], parameters["categorical"])
+    columns, notes = rows.columns(parameters.numeric, parameters.categorical)
     several = rows.sites is not None and len(np.unique(rows.sites)) > 1
-    how = treatment(True, parameters["hinges"], parameters["site_intercept"])
+    how = treatment(True, parameters.hinges, parameters.site_intercept)
     if how.site_intercept and not several:
-        how = treatment(True, parameters["hinges"], False)
-    clients = whole("clients", parameters["clients"])
-    share = validation_share(parameters["validation_share"], parameters["model"])
-    if parameters["privacy"] is not None and is_auto(parameters["validation_share"]):
+        how = treatment(True, parameters.hinges, False)
+    clients = whole("clients", parameters.clients)
+    share = validation_share(parameters.validation_share, parameters.model)
+    if parameters.privacy is not None and is_auto(parameters.validation_share):
         share = 0.0  # what is chosen by validation rows is not covered by the budget
     pending = TableFeatures(columns, how, SITE)
     dataset = rows_dataset(pending, len(rows), labels, classes, rows.sites, patients, notes)
     split = Iid(clients) if rows.sites is None else Natural(SITE)
     data = federate(dataset, split, seed, 0.0, bool(classes) and share > 0, share)
     if classes and share and (lost := np.setdiff1d(np.arange(len(classes)), data.train.y.numpy())).size:
-        if not is_auto(parameters["validation_share"]):
+        if not is_auto(parameters.validation_share):
             remedy = f"leaves the class {classes[lost[0]]!r} no rows to train on; use a smaller share, or 0"
             raise BadInput("validation_share", share, remedy)
         data = federate(dataset, split, seed, 0.0)
@@ -212,13 +272,25 @@ def _selection(given: object, experiment: Experiment, data: FederatedData) -> st
     return None if found == "auroc" and len(np.unique(data.validation.y.numpy())) < 2 else found
 
 
-def experiment_of(parameters: dict[str, Any], classes: int, rows: int, seed: int) -> Experiment:
+def experiment_of(parameters: Parameters, classes: int, rows: int, seed: int) -> Experiment:
     """The sections of a config that describe the run."""
-    keys = ("algorithm", "model", "problem", "rounds", "local_steps", "batch_size", "primal_step", "options", "privacy")
-    return Wanted(**{key: parameters[key] for key in keys}, classes=classes, rows=rows, seed=seed).experiment()
+    return Wanted(
+        parameters.algorithm,
+        parameters.model,
+        parameters.problem,
+        parameters.rounds,
+        parameters.local_steps,
+        parameters.batch_size,
+        parameters.primal_step,
+        parameters.options,
+        classes,
+        rows,
+        seed,
+        parameters.privacy,
+    ).experiment()
 
 
-def seed_of(random_state: Any) -> int:
+def seed_of(random_state: object) -> int:
     """A whole number as it is; of anything else that scikit-learn takes, a number that is drawn from it."""
     if isinstance(random_state, Integral):
         return whole("random_state", random_state, least=0, most=2**64 - 1)
@@ -240,7 +312,7 @@ def scores_of(module: nn.Module, x: NDArray[np.float32] | Tensor) -> Floats:
     return np.asarray(torch.cat(parts).numpy())
 
 
-def _tell(done: int, record: dict[str, Any] | None) -> None:
+def _tell(done: int, record: Record | None) -> None:
     """Print an evaluation in a line."""
     if record is None:
         return
@@ -287,18 +359,19 @@ class Wanted:
             }
         )
 
-    def _model(self) -> dict[str, Any]:
+    def _model(self) -> dict[str, object]:
         given = named("model", self.model, "mlp")
         if "name" not in given:
             raise BadInput("model", self.model, 'give a name, such as {"name": "mlp", "hidden": [32]}')
         if given == {"name": "mlp"}:
             given["hidden"] = [32]
-        return {**given, "name": LINEAR.get(given["name"], given["name"])}
+        name = str(given["name"])
+        return {**given, "name": LINEAR.get(name, name)}
 
-    def _problem(self, known: Entry) -> dict[str, Any]:
+    def _problem(self, known: Entry) -> dict[str, object]:
         """The section of the problem: what fits the algorithm, changed by what the user says."""
         given = {} if self.problem is None else named("problem", self.problem, "auc")
-        name = given.get("name", problem_for(str(self.algorithm), known))
+        name = str(given.get("name", problem_for(str(self.algorithm), known)))
         fits = entry(PROBLEMS, "problem", name)
         if fits.kind != known.kind:
             named_so = [other for other, e in PROBLEMS.items() if e.kind == known.kind]
@@ -312,11 +385,11 @@ class Wanted:
             defaults = {"risk": "auc"}
         return {**defaults, **given, "name": name}
 
-    def _algorithm(self, known: Entry, rounds: int) -> dict[str, Any]:
+    def _algorithm(self, known: Entry, rounds: int) -> dict[str, object]:
         """The section of the algorithm."""
         if self.options is not None and not isinstance(self.options, Mapping):
             raise BadInput("options", self.options, 'give a dictionary, such as {"dual_step": 0.01}')
-        name, found = str(self.algorithm), dict[str, Any]()
+        name, found = str(self.algorithm), dict[str, object]()
         if "local_steps" not in known.fixed:
             found["local_steps"] = whole("local_steps", self.local_steps)
         found["batch_size"] = whole("batch_size", self.batch_size)
@@ -326,9 +399,9 @@ class Wanted:
         found |= stages(name, rounds)
         if (privacy_section(self.privacy) or {}).get("unit") == "client" and _weighs_by_size(known):
             found["weighting"] = "uniform"  # nobody counts without a bound
-        return {"name": name, **found, **plain(dict(self.options or {}))}
+        return {"name": name, **found, **plain_section(self.options or {})}
 
-    def _step(self, name: str, kind: str, rounds: int) -> Any:
+    def _step(self, name: str, kind: str, rounds: int) -> object:
         """The step of the model; None: the algorithm's own default."""
         if not is_auto(self.primal_step):
             if isinstance(self.primal_step, str):
@@ -338,7 +411,7 @@ class Wanted:
         return default_step(name, kind, rounds)
 
 
-def privacy_section(given: object) -> dict[str, Any] | None:
+def privacy_section(given: object) -> dict[str, object] | None:
     """[privacy] of a config, from `fs.Privacy(...)` or a dictionary such as `{"epsilon": 8}`; None: no privacy."""
     if given is None:
         return None
@@ -347,7 +420,7 @@ def privacy_section(given: object) -> dict[str, Any] | None:
     if not isinstance(given, Mapping) or "epsilon" not in given:
         raise BadInput("privacy", given, 'give fs.Privacy(epsilon=8), a dictionary such as {"epsilon": 8}, or None')
     return {key: float(value) if type(value) is int and key != "rounds" else value
-            for key, value in plain(given).items()}  # fmt: skip
+            for key, value in plain_section(given).items()}  # fmt: skip
 
 
 def _weighs_by_size(known: Entry) -> bool:
@@ -380,19 +453,24 @@ def is_auto(value: object) -> bool:
     return isinstance(value, str) and value == AUTO
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """The value with numpy's numbers as Python's, as a grid of parameters may hold them."""
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return plain_section(value)
     if isinstance(value, list):
         return [plain(v) for v in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def named(key: str, value: object, example: str) -> dict[str, Any]:
+def plain_section(given: Mapping[str, object]) -> dict[str, object]:
+    """A section with numpy's numbers as Python's."""
+    return {str(key): plain(value) for key, value in given.items()}
+
+
+def named(key: str, value: object, example: str) -> dict[str, object]:
     """A section from a name, or from a dictionary with a name and options."""
     if isinstance(value, str):
         return {"name": value}
     if isinstance(value, Mapping):
-        return dict(plain(value))
+        return plain_section(value)
     raise BadInput(key, value, f'give a name, such as {example!r}, or a dictionary such as {{"name": {example!r}}}')

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,10 +17,11 @@ from torch import Tensor
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
+from fedsaddle.federation.records import R, Record
+from fedsaddle.files import Json, JsonObject
 
-R = TypeVar("R")
-Own = TypeVar("Own")
-Sent = TypeVar("Sent")
+Own = TypeVar("Own", bound=Record | None)
+Sent = TypeVar("Sent", bound=Record)
 
 
 class Batch(NamedTuple):
@@ -111,7 +112,7 @@ class Site(Protocol):
         ...
 
 
-Task = Callable[[Any, Any, Site], tuple[Any, R]]
+Task = Callable[[Own, Sent, Site], tuple[Own | None, R]]  # the client's memory, what was sent -> memory, reply
 
 
 @dataclass(frozen=True)
@@ -123,15 +124,15 @@ class ClientsState:
         notes: anything else, as plain JSON.
     """
 
-    records: Mapping[int, Any] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)
+    records: Mapping[int, Record] = field(default_factory=dict)
+    notes: JsonObject = field(default_factory=dict)
 
 
 @runtime_checkable
 class Remembers(Protocol):
     """An algorithm whose clients keep state between exchanges."""
 
-    def fresh(self, site: Site) -> Any:
+    def fresh(self, site: Site) -> Record | None:
         """The initial state of new clients: a record of tensors with a leading axis of clients, or None."""
         ...
 
@@ -162,7 +163,9 @@ class Clients(Protocol):
         """End the round: the clients' new state becomes valid."""
         ...
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Run `task(own, sent, site)` at each client of the cohort and reduce the replies.
 
         A client that was drawn twice runs once and counts twice. `weights` (default 1) weight the averaged fields.
@@ -175,7 +178,7 @@ class Clients(Protocol):
         """Samples that clients have processed since the start; 0 if the engine does not count them."""
         return 0
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """Settings that affect the rounding of a run, as plain JSON; a run resumes only with the same ones."""
         return {"name": type(self).__name__.lower()}
 
@@ -183,7 +186,7 @@ class Clients(Protocol):
         """The clients' part of a checkpoint, after a committed round."""
         return ClientsState()
 
-    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: JsonObject, algorithm: object) -> None:
         """Restore the clients from a checkpoint: the fields of each client's record, and the notes."""
         return
 
@@ -191,7 +194,7 @@ class Clients(Protocol):
         """Called after a checkpoint was written."""
         return
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Entries about the clients for the summary of a run."""
         return {}
 

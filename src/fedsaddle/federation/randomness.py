@@ -78,7 +78,7 @@ class ClientKeys:
         return ((high * sizes.astype(np.uint64)[:, None]) >> _S32).astype(np.int64)
 
     def rows_of_steps(self, sizes: Ints, first: int, steps: int, size: int, stream: int = 0) -> Ints:
-        """`rows` of so many steps from the first on, `(steps, C, size)`: the same numbers, in fewer operations."""
+        """`rows` of `steps` steps from `first` on, `(steps, C, size)`: the same numbers, in fewer operations."""
         numbers: Words = np.arange(first, first + steps, dtype=np.uint64)
         at: Words = (numbers << _S32) + np.uint64(stream << 56)
         counters: Words = np.multiply(np.add.outer(at, np.arange(size, dtype=np.uint64)), _GAMMA)

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, ClassVar, Protocol, TypeGuard, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
+
+
+class Record(Protocol):
+    """A dataclass of tensors and numbers that crosses the seam: what is sent, a reply, a client's memory."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+
+
+def is_record(value: object) -> TypeGuard[Record]:
+    """Whether it is a record, not the class of one."""
+    return is_dataclass(value) and not isinstance(value, type)
+
+
+T = TypeVar("T")
+
+
+def replaced(value: T, **changes: object) -> T:
+    """The same with other fields, where nothing but its class says that it is a dataclass."""
+    return cast(T, replace(cast(Record, value), **changes))
+
+
+R = TypeVar("R", bound=Record)
+Known = TypeVar("Known")
+
+
+def cached_by_class(of: Callable[[type], Known]) -> Callable[[type], Known]:
+    """A function of a class that is computed once for each."""
+    return cache(of)
 
 
 class Visibility(Enum):
@@ -66,29 +94,21 @@ PerSample = Annotated[Tensor, Layout.PER_SAMPLE]
 Parameters = Annotated[Tensor, Holds.PARAMETERS]
 
 
-@cache
-def field_marks(record: Any) -> dict[str, Visibility | Layout]:
+@cached_by_class
+def field_marks(record: type) -> dict[str, Visibility | Layout]:
     """The visibility or layout of each annotated field: `{"final": Visibility.AVERAGED, ...}`."""
     return {name: mark for name, mark in _marks(record) if isinstance(mark, Visibility | Layout)}
 
 
+@cached_by_class
 def bounds_marks(record: type) -> dict[str, UpdateOf | ExactBounds]:
     """What is known about the values of each marked field."""
-    return _bounds_marks(record)
-
-
-@cache
-def _bounds_marks(record: Any) -> dict[str, UpdateOf | ExactBounds]:
     return {name: mark for name, mark in _marks(record) if isinstance(mark, UpdateOf | ExactBounds)}
 
 
+@cached_by_class
 def parameters_in(record: type) -> tuple[str, ...]:
     """The fields that are models."""
-    return _parameters_in(record)
-
-
-@cache
-def _parameters_in(record: Any) -> tuple[str, ...]:
     return tuple(name for name, mark in _marks(record) if mark is Holds.PARAMETERS)
 
 
@@ -112,7 +132,7 @@ def _is_plain(hint: object) -> bool:
     return all(option in (bool, int, float, str, type(None)) for option in _options(hint))
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
+def _options(hint: object) -> tuple[object, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
@@ -125,7 +145,7 @@ def visibility(record: type) -> dict[str, Visibility]:
     return {name: mark for name, mark in marked.items() if isinstance(mark, Visibility)}
 
 
-def tensors(record: Any) -> Iterator[tuple[str, Tensor]]:
+def tensors(record: Record) -> Iterator[tuple[str, Tensor]]:
     """The tensor fields of a record, by name, in order."""
     for f in fields(record):
         value = getattr(record, f.name)
@@ -133,14 +153,14 @@ def tensors(record: Any) -> Iterator[tuple[str, Tensor]]:
             yield f.name, value
 
 
-def select_clients(record: Any, mask: Tensor) -> Any:
+def select_clients(record: R, mask: Tensor) -> R:
     """The record of the clients at which `mask (C,)` is true, or of the clients whose positions `mask` lists."""
     return type(record)(
         **{f.name: v[mask] if isinstance(v := getattr(record, f.name), Tensor) else v for f in fields(record)}
     )
 
 
-def nbytes(record: Any) -> int:
+def nbytes(record: Record) -> int:
     """The size of a record on the wire: its tensors, and eight bytes for each number."""
     total = 0
     for f in fields(record):
@@ -152,7 +172,7 @@ def nbytes(record: Any) -> int:
     return total
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: Record, b: Record) -> bool:
     """Whether two records are equal bit for bit."""
     if type(a) is not type(b):
         return False

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Generic, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,39 +11,39 @@ from torch import Tensor
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import Diverged, NobodyAnswered
-from fedsaddle.federation.clients import Task
-from fedsaddle.federation.records import Visibility, tensors, visibility
+from fedsaddle.federation.clients import Own, Sent, Task
+from fedsaddle.federation.records import R, Record, Visibility, tensors, visibility
 
 NOBODY = "no client answered; wait for more clients, or ask a larger cohort"
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Generic[R]):
     """The replies of a block of clients: of averaged fields the weighted sum, of others each client's value."""
 
-    kind: type
+    kind: type[R]
     clients: Ints
     total: float  # weight
     fields: dict[str, Tensor]
 
 
-def part_of(clients: Ints, weights: Floats, reply: Any, checks: bool = True) -> Part:
+def part_of(clients: Ints, weights: Floats, reply: R, checks: bool = True) -> Part[R]:
     """The replies of `clients`, stacked along the leading axis, as one part; raise `Diverged` if it is not finite."""
-    visible, found = visibility(type(reply)), {}
+    visible, reduced = visibility(type(reply)), {}
     for name, value in tensors(reply):
         averaged = visible[name] is Visibility.AVERAGED
-        found[name] = field = weighted_sum(weights, value) if averaged else value
+        reduced[name] = field = weighted_sum(weights, value) if averaged else value
         if checks and not torch.isfinite(field).all():
             raise Diverged(first_not_finite(clients, value), name)
-    return Part(type(reply), clients, float(weights.sum()), found)
+    return Part(type(reply), clients, float(weights.sum()), reduced)
 
 
 @dataclass
-class Reduction:
+class Reduction(Generic[R]):
     """Running sum of replies, in the order of `add`; `answer` returns the reduced record.
 
-    With `checks`, `add` refuses replies that are not finite. Without, `finite` tells at the end whether all were, which
-    makes a device wait once only.
+    With `checks`, `add` refuses replies that are not finite. Without, `finite` checks all at the end, so that
+    a device is synchronised only once.
 
     Args:
         checks: whether `add` rejects replies that are not finite.
@@ -57,16 +56,16 @@ class Reduction:
 
     checks: bool = True
     clients: list[Ints] = field(default_factory=list)
-    kind: type | None = None
+    kind: type[R] | None = None
     total: float = 0.0
     sums: dict[str, Tensor] = field(default_factory=dict)
     lists: dict[str, list[Tensor]] = field(default_factory=dict)
 
-    def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
+    def add(self, clients: Ints, weights: Floats, reply: R) -> None:
         """Add the replies of `clients`, stacked along the leading axis; nothing is added if `Diverged` is raised."""
         self.merge(part_of(clients, weights, reply, self.checks))
 
-    def merge(self, part: Part) -> None:
+    def merge(self, part: Part[R]) -> None:
         """Add the replies of a block of clients."""
         self.kind, visible = part.kind, visibility(part.kind)
         for name, value in part.fields.items():
@@ -82,7 +81,7 @@ class Reduction:
         parts = [*self.sums.values(), *(part for many in self.lists.values() for part in many)]
         return bool(torch.stack([torch.isfinite(part).all() for part in parts]).all())
 
-    def answer(self) -> tuple[Ints, Any]:
+    def answer(self) -> tuple[Ints, R]:
         """The clients that answered, and the reduced record."""
         if self.kind is None:
             raise NobodyAnswered(NOBODY)
@@ -100,22 +99,34 @@ class Reduction:
         return reduced
 
 
-class Reducing(Protocol):
+class Reducing(Protocol[R]):
     """What an engine adds the replies of one exchange to, in cohort order."""
 
-    def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
+    def add(self, clients: Ints, weights: Floats, reply: R) -> None:
         """Add the replies of `clients`, stacked along the leading axis; raise `Diverged` if one is not finite."""
         ...
 
-    def answer(self) -> tuple[Ints, Any]:
+    def answer(self) -> tuple[Ints, R]:
         """The clients that answered, and the reduced record."""
         ...
 
 
-MakeReduction = Callable[[Task[Any], Any], Reducing]  # task and sent record of an exchange -> where replies are added
+class MakeReduction(Protocol):
+    """Where the replies of an exchange are added, given its task and what was sent."""
+
+    def __call__(self, task: Task[Own, Sent, R], sent: Sent) -> Reducing[R]:
+        """Begin with no replies."""
+        ...
 
 
-def streaming(task: Task[Any], sent: Any) -> Reducing:
+@runtime_checkable
+class Reduces(Protocol):
+    """An engine that lets a wrapper decide how replies become one."""
+
+    reduce: MakeReduction
+
+
+def streaming(task: Task[Own, Sent, R], sent: Sent) -> Reducing[R]:
     """The plain weighted mean, in one vector of memory."""
     return Reduction()
 
@@ -134,7 +145,7 @@ def first_not_finite(clients: Ints, value: Tensor) -> int:
     return int(clients[int(bad.nonzero()[0])]) if bad.any() else int(clients[0])
 
 
-def finite_clients(reply: Any) -> Tensor:
+def finite_clients(reply: Record) -> Tensor:
     """Whether every field of a client's reply is finite, (C,)."""
     each = [torch.isfinite(v).flatten(1).all(1) if v.ndim > 1 else torch.isfinite(v) for _, v in tensors(reply)]
     return torch.stack(each).all(0)

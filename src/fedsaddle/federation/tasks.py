@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
-from typing import Any, NamedTuple, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, get_args, get_type_hints, runtime_checkable
 
 from fedsaddle.errors import BadInput, BadMessage
-from fedsaddle.federation.clients import Site, Task
+from fedsaddle.federation.clients import Sent, Site, Task
+from fedsaddle.federation.records import R, Record, cached_by_class
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., object])
+AnyTask = Task[Record | None, Record, Record]  # one whose records only its `TaskType` knows
 MARK = "__task__"
 
 
@@ -117,7 +119,7 @@ class PlansExchanges(Protocol):
     """An algorithm whose rounds do not all ask for each of its tasks once."""
 
     def planned_exchanges(self, rounds: int, clients: int) -> Iterable[PlannedExchange]:
-        """The exchanges of the first so many rounds, at most, where there are so many clients."""
+        """Upper bounds on the exchanges of the first `rounds` rounds, with that number of clients."""
         ...
 
 
@@ -131,16 +133,16 @@ class AsksAgain(Protocol):
         ...
 
 
-def planned_exchanges(algorithm: Any, rounds: int, clients: int) -> list[PlannedExchange]:
-    """The exchanges of so many rounds: what the algorithm says, or each of its tasks once a round."""
+def planned_exchanges(algorithm: object, rounds: int, clients: int) -> list[PlannedExchange]:
+    """The exchanges of `rounds` rounds: the algorithm's own plan, or each of its tasks once a round."""
     if isinstance(algorithm, PlansExchanges):
         return list(algorithm.planned_exchanges(rounds, clients))
     sampled: int | None = getattr(algorithm, "sampled_clients", None)
-    asked, found = clients if sampled is None else sampled, []
+    asked, planned = clients if sampled is None else sampled, []
     for each in tasks_of(type(algorithm)).values():
         once: Releases = Counter() if each.releases is None else each.releases(algorithm, None)
-        found.append(PlannedExchange(rounds, Counter({kind: rounds * n for kind, n in once.items()}), asked))
-    return found
+        planned.append(PlannedExchange(rounds, Counter({kind: rounds * n for kind, n in once.items()}), asked))
+    return planned
 
 
 @dataclass(frozen=True)
@@ -148,9 +150,9 @@ class TaskType:
     """A client's task: a public method with the arguments (own, sent, site) that returns (own, reply)."""
 
     name: str
-    sent: tuple[type, ...]  # the records that the server may send
-    replies: tuple[type, ...]  # the records that a client may reply with
-    own: tuple[type, ...]  # the records of a client's memory
+    sent: tuple[type[Record], ...]  # the records that the server may send
+    replies: tuple[type[Record], ...]  # the records that a client may reply with
+    own: tuple[type[Record], ...]  # the records of a client's memory
     releases: ReleasedBy | None = None  # None: it has no private form
     reason: str = ""
 
@@ -160,24 +162,24 @@ class RunsTasks(Protocol):
     """A wrapper around an algorithm: its tasks are those of the algorithm, run in another way."""
 
     @property
-    def algorithm(self) -> Any:
+    def algorithm(self) -> object:
         """The wrapped algorithm."""
         ...
 
-    def run_task(self, name: str, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
+    def run_task(self, name: str, own: Record | None, sent: Record, site: Site) -> tuple[Record | None, Record]:
         """Run the task of that name."""
         ...
 
 
-class WrappedTask:
-    """A task of a wrapped algorithm; it looks like a method of the wrapper."""
+class WrappedTask(Generic[Sent, R]):
+    """A task of a wrapped algorithm; it looks like a method of the wrapper. It replies with the task's own record."""
 
     def __init__(self, wrapper: RunsTasks, name: str) -> None:
         self.__self__, self.__name__ = wrapper, name
 
-    def __call__(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
+    def __call__(self, own: Record | None, sent: Sent, site: Site) -> tuple[Record | None, R]:
         """Have the wrapper run it."""
-        return self.__self__.run_task(self.__name__, own, sent, site)
+        return cast(tuple[Record | None, R], self.__self__.run_task(self.__name__, own, sent, site))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, WrappedTask) and (self.__self__, self.__name__) == (other.__self__, other.__name__)
@@ -186,6 +188,7 @@ class WrappedTask:
         return hash((id(self.__self__), self.__name__))
 
 
+@cached_by_class
 def tasks_of(kind: type) -> dict[str, TaskType]:
     """The tasks of an algorithm's class by name.
 
@@ -194,13 +197,7 @@ def tasks_of(kind: type) -> dict[str, TaskType]:
         >>> [reply.__name__ for task in tasks_of(fs.Drfa).values() for reply in task.replies]
         ['LocalLoss', 'LocalModels']
     """
-    cached: Any = kind
-    return _tasks_of(cached)
-
-
-@cache
-def _tasks_of(kind: type) -> dict[str, TaskType]:
-    found: dict[str, TaskType] = {}
+    by_name: dict[str, TaskType] = {}
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         if not name.startswith("_") and _takes_a_site(method):
             hints = _hints(kind, method)
@@ -208,87 +205,89 @@ def _tasks_of(kind: type) -> dict[str, TaskType]:
             sent, memory = _records(hints.get("sent")), (*_records(hints.get("own")), *_records(own))
             mark = getattr(method, MARK, Mark())
             own_records = tuple(dict.fromkeys(memory))
-            found[name] = TaskType(name, sent, _records(reply), own_records, mark.releases, mark.reason)
-    return found
+            by_name[name] = TaskType(name, sent, _records(reply), own_records, mark.releases, mark.reason)
+    return by_name
 
 
-def records_of(algorithm: Any) -> dict[str, type]:
+def records_of(algorithm: object) -> dict[str, type[Record]]:
     """The records of an algorithm by their names on the wire: of its tasks, its clients' memory, and what it wraps.
 
     Raises:
         TypeError: if two records of one algorithm have the same name.
     """
-    kind: Any = type(algorithm)
+    kind = type(algorithm)
     if not isinstance(algorithm, RunsTasks):
         return _by_name(kind, _own_records(kind))
-    memory: tuple[type, ...] = getattr(algorithm, "memory_records", ())  # of a wrapper whose clients remember more
+    memory: tuple[type[Record], ...] = getattr(
+        algorithm, "memory_records", ()
+    )  # of a wrapper whose clients remember more
     return _by_name(kind, (*records_of(algorithm.algorithm).values(), *_own_records(kind), *memory))
 
 
-@cache
-def _own_records(kind: type) -> tuple[type, ...]:
+@cached_by_class
+def _own_records(kind: type) -> tuple[type[Record], ...]:
     tasks = tasks_of(kind).values()
-    found = [record for task in tasks for record in (*task.own, *task.sent, *task.replies)]
+    records = [record for task in tasks for record in (*task.own, *task.sent, *task.replies)]
     if not all(task.sent and task.replies for task in tasks):  # without types: the records of its own module
-        found += [one for each in kind.__mro__[:-1] for one in _defined_with(each)]
+        records += [one for each in kind.__mro__[:-1] for one in _defined_with(each)]
     if inspect.isfunction(fresh := getattr(kind, "fresh", None)):
-        found += _records(_hints(kind, fresh).get("return"))
-    return tuple(dict.fromkeys(part for record in found for part in _with_parts(record)))
+        records += _records(_hints(kind, fresh).get("return"))
+    return tuple(dict.fromkeys(part for record in records for part in _with_parts(record)))
 
 
-def _by_name(kind: type, records: Iterable[type]) -> dict[str, type]:
-    found: dict[str, type] = {}
+def _by_name(kind: type, records: Iterable[type[Record]]) -> dict[str, type[Record]]:
+    by_name: dict[str, type[Record]] = {}
     for record in records:
-        if found.setdefault(record.__qualname__, record) is not record:
+        if by_name.setdefault(record.__qualname__, record) is not record:
             raise TypeError(f"{kind.__name__} has two records called {record.__qualname__}; rename one of them")
-    return found
+    return by_name
 
 
-def task_of(algorithm: Any, name: str) -> Task[Any]:
+def task_of(algorithm: object, name: str) -> AnyTask:
     """The algorithm's task of that name."""
     if isinstance(algorithm, RunsTasks):
         task_of(algorithm.algorithm, name)
-        return WrappedTask(algorithm, name)
+        return WrappedTask[Record, Record](algorithm, name)
     method = getattr(type(algorithm), name, None) if name.isidentifier() and not name.startswith("_") else None
     if not inspect.isfunction(method) or not _takes_a_site(method):
         raise BadMessage(f"{type(algorithm).__name__} has no task {name!r:.40}")
-    found: Callable[[Any, Any, Any], tuple[Any, Any]] = getattr(algorithm, name)
-    return found
+    task: AnyTask = getattr(algorithm, name)
+    return task
 
 
 @cache
-def _takes_a_site(method: Callable[..., Any]) -> bool:
+def _takes_a_site(method: Callable[..., object]) -> bool:
     return [*inspect.signature(method).parameters][1:] == ["own", "sent", "site"]
 
 
-def _hints(kind: type, method: Callable[..., Any]) -> dict[str, Any]:
+def _hints(kind: type, method: Callable[..., object]) -> dict[str, object]:
     """The types of a method; where it has none, those of the method that it overrides."""
-    found: dict[str, Any] = {}
+    hints: dict[str, object] = {}
     for each in reversed(kind.__mro__):
         if inspect.isfunction(one := vars(each).get(method.__name__)):
             try:
-                found |= get_type_hints(one)
+                hints |= get_type_hints(one)
             except NameError as reason:
                 remedy = f"the types of {one.__name__} cannot be read: {reason}; import them outside of TYPE_CHECKING"
                 raise BadInput("algorithm", kind.__name__, remedy) from None
-    return found
+    return hints
 
 
-def _defined_with(kind: type) -> list[type]:
+def _defined_with(kind: type) -> list[type[Record]]:
     """The dataclasses that its module defines; what it imports is none of them."""
     module = sys.modules.get(kind.__module__)
     every = [] if module is None else list(vars(module).values())
     return [one for one in every if isinstance(one, type) and is_dataclass(one) and one.__module__ == kind.__module__]
 
 
-def _records(hint: Any) -> tuple[type, ...]:
+def _records(hint: object) -> tuple[type[Record], ...]:
     """The dataclasses that a type names: itself, or options of a union."""
     if isinstance(hint, type) and is_dataclass(hint):
         return (hint,)
     return tuple(record for part in get_args(hint) for record in _records(part))
 
 
-def _with_parts(record: type) -> Iterator[type]:
+def _with_parts(record: type[Record]) -> Iterator[type[Record]]:
     """A record, and the records that its fields hold."""
     yield record
     for hint in get_type_hints(record).values():

@@ -15,22 +15,24 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, NamedTuple, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsaddle.errors import BadMessage
+from fedsaddle.federation.records import Record, cached_by_class, is_record
+from fedsaddle.files import Json, JsonObject
 
 MAX_DIMENSIONS = 8
 MAX_LENGTH = 2**48  # of a dimension; a tensor without numbers may have a long one
 _TENSOR_HEAD = 8  # bytes: the length of the tensors' header
 _PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_DTYPES: dict[str, tuple[torch.dtype, Any]] = {  # on the wire -> of torch, and of the numpy array with the same bits
+_DTYPES: dict[str, tuple[torch.dtype, type[np.number]]] = {  # on the wire -> of torch, of numpy with the same bits
     "F64": (torch.float64, np.float64),
     "F32": (torch.float32, np.float32),
     "F16": (torch.float16, np.float16),
@@ -64,14 +66,13 @@ LIMITS = Limits()  # of any message
 SMALL = Limits(json_bytes=64 << 10, elements=5000, depth=16, text=2000, tensors=64)  # of a record of tensors
 
 
-def parse_json(content: bytes, limits: Limits, what: str = "message") -> Any:
+def parse_json(content: bytes, limits: Limits, what: str = "message") -> object:
     """The value in strict JSON: no NaN, no key twice in an object, no half characters; or raise `BadMessage`."""
     if not limits.trusted:
         check_json(content, limits, what)
     try:
-        if limits.trusted:
-            return json.loads(content)
-        return _STRICT.decode(content.decode("ascii"))
+        value: object = json.loads(content) if limits.trusted else _STRICT.decode(content.decode("ascii"))
+        return value
     except (ValueError, RecursionError, MemoryError) as reason:
         raise BadMessage(f"a damaged {what} ({type(reason).__name__})") from None
 
@@ -100,7 +101,7 @@ def check_json(content: bytes, limits: Limits, what: str = "message") -> None:
     _check_structure(characters, limits, what)
 
 
-def _check_structure(characters: np.ndarray[Any, Any], limits: Limits, what: str) -> None:
+def _check_structure(characters: NDArray[np.uint8], limits: Limits, what: str) -> None:
     """Count and nest what stands outside of strings."""
     inside = np.cumsum(characters == ord('"'), dtype=np.uint8) & 1  # its parity survives the overflow
     outside = characters[inside == 0]
@@ -117,14 +118,14 @@ def _check_structure(characters: np.ndarray[Any, Any], limits: Limits, what: str
         raise BadMessage(f"a {what} nested deeper than {limits.depth}")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return unique
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no number of JSON")
 
 
@@ -142,7 +143,7 @@ class _Place(NamedTuple):
 
 def tensor_parts(arrays: Mapping[str, Tensor]) -> list[bytes | memoryview]:
     """Tensors in safetensors format, as parts to be joined: each is copied once, then. Wide numbers come first."""
-    header, parts, at = dict[str, Any](), list[memoryview](), 0
+    header, parts, at = dict[str, Json](), list[memoryview](), 0
     for key, value in sorted(arrays.items(), key=lambda pair: -pair[1].element_size()):
         flat = value.cpu().contiguous().reshape(-1)
         flat = flat.clone(memory_format=torch.contiguous_format) if flat.numel() == 1 else flat  # may have any stride
@@ -150,9 +151,9 @@ def tensor_parts(arrays: Mapping[str, Tensor]) -> list[bytes | memoryview]:
         header[key] = {"dtype": _NAMES[value.dtype], "shape": [*value.shape], "data_offsets": [at, at + part.nbytes]}
         parts.append(part)
         at += part.nbytes
-    told = json.dumps(header, separators=(",", ":")).encode()
-    told += b" " * (-len(told) % _TENSOR_HEAD)
-    return [len(told).to_bytes(_TENSOR_HEAD, "little"), told, *parts]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _TENSOR_HEAD)
+    return [len(text).to_bytes(_TENSOR_HEAD, "little"), text, *parts]
 
 
 def read_tensors(body: memoryview, limits: Limits) -> dict[str, Tensor]:
@@ -168,16 +169,20 @@ def read_tensors(body: memoryview, limits: Limits) -> dict[str, Tensor]:
     numbers = body[_TENSOR_HEAD + length :]
     if not isinstance(header, dict) or len(header) > limits.tensors:
         raise BadMessage(f"more than {limits.tensors} tensors, or none that can be read")
-    places = {key: _place(told, len(numbers)) for key, told in header.items() if key != "__metadata__"}
+    places = {key: _place(entry, len(numbers)) for key, entry in header.items() if key != "__metadata__"}
     _check_places(places, len(numbers))
     return {key: _tensor(place, numbers) for key, place in places.items()}
 
 
-def _place(told: Any, size: int) -> _Place:
+def _place(entry: object, size: int) -> _Place:
     """Where a tensor lies, from its header."""
-    if not isinstance(told, dict) or told.keys() != {"dtype", "shape", "data_offsets"} or told["dtype"] not in _DTYPES:
+    if (
+        not isinstance(entry, dict)
+        or entry.keys() != {"dtype", "shape", "data_offsets"}
+        or entry["dtype"] not in _DTYPES
+    ):
         raise BadMessage("a damaged message (a tensor of an unknown type)")
-    shape, at = told["shape"], told["data_offsets"]
+    shape, at = entry["shape"], entry["data_offsets"]
     if (
         not _whole_numbers(shape, MAX_LENGTH)
         or not _whole_numbers(at, size)
@@ -185,13 +190,13 @@ def _place(told: Any, size: int) -> _Place:
         or len(shape) > MAX_DIMENSIONS
     ):
         raise BadMessage("a damaged message (a tensor of a wrong shape)")
-    width = np.dtype(_DTYPES[told["dtype"]][1]).itemsize
+    width = np.dtype(_DTYPES[entry["dtype"]][1]).itemsize
     if math.prod(shape) * width != at[1] - at[0]:
         raise BadMessage("a damaged message (a tensor whose shape does not fit its bytes)")
-    return _Place(told["dtype"], tuple(shape), at[0], at[1])
+    return _Place(entry["dtype"], tuple(shape), at[0], at[1])
 
 
-def _whole_numbers(values: Any, most: int) -> bool:
+def _whole_numbers(values: object, most: int) -> TypeGuard[list[int]]:
     return isinstance(values, list) and all(type(n) is int and 0 <= n <= most for n in values)
 
 
@@ -219,15 +224,22 @@ _HEAD = struct.Struct("<4sI")
 _MARK = "$"
 _CONTAINERS = (list, dict)
 
-Kinds = Mapping[str, type]
+Kinds = Mapping[str, type[Record]]
 
 
 @dataclass(frozen=True)
 class Message:
     """One message: header fields as plain JSON, and a record."""
 
-    about: dict[str, Any]
-    record: Any = None
+    about: JsonObject
+    record: object = None
+
+
+def require_record(value: object) -> Record:
+    """What came with a message, or raise `BadMessage` if it is no record."""
+    if is_record(value):
+        return value
+    raise BadMessage("a message without a record")
 
 
 def name_of(kind: type) -> str:
@@ -243,7 +255,7 @@ def pack(message: Message) -> bytes:
     return b"".join([_HEAD.pack(MAGIC, len(header)), header, *tensor_parts(arrays)])
 
 
-def about(content: bytes | bytearray | memoryview, limits: Limits = LIMITS) -> dict[str, Any]:
+def about(content: bytes | bytearray | memoryview, limits: Limits = LIMITS) -> JsonObject:
     """The header fields of a message; the record is not decoded."""
     header, _ = _split(memoryview(content), limits)
     return header["about"]  # type: ignore[no-any-return]
@@ -261,7 +273,7 @@ def unpack(content: bytes | bytearray | memoryview, kinds: Kinds, limits: Limits
     return Message(header["about"], record)
 
 
-def _split(view: memoryview, limits: Limits) -> tuple[dict[str, Any], memoryview]:
+def _split(view: memoryview, limits: Limits) -> tuple[JsonObject, memoryview]:
     """The JSON header, and the bytes after it."""
     if len(view) < _HEAD.size:
         raise BadMessage(f"{len(view)} bytes are too short for a message")
@@ -277,11 +289,11 @@ def _split(view: memoryview, limits: Limits) -> tuple[dict[str, Any], memoryview
     return header, view[body:]
 
 
-def _to_json(value: Any, arrays: dict[str, Tensor], known: dict[int, str], where: str) -> Any:
+def _to_json(value: object, arrays: dict[str, Tensor], known: dict[int, str], where: str) -> Json:
     """A value as JSON; its tensors go to `arrays`."""
     if isinstance(value, Tensor):
         return {"$tensor": _add_tensor(value, arrays, known)}
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_record(value):
         parts = {f.name: _to_json(getattr(value, f.name), arrays, known, f"{where}.{f.name}") for f in fields(value)}
         return {"$record": name_of(type(value)), "fields": parts}
     if isinstance(value, dict):
@@ -302,13 +314,13 @@ def _add_tensor(value: Tensor, arrays: dict[str, Tensor], known: dict[int, str])
     """Add a tensor and return its key; a tensor in two fields is sent once."""
     if id(value) not in known:
         known[id(value)] = key = str(len(arrays))
-        kept = value.detach().contiguous()
+        copy = value.detach().contiguous()
         storages = {t.untyped_storage().data_ptr() for t in arrays.values()}
-        arrays[key] = kept.clone() if kept.untyped_storage().data_ptr() in storages else kept
+        arrays[key] = copy.clone() if copy.untyped_storage().data_ptr() in storages else copy
     return known[id(value)]
 
 
-def _from_json(tree: Any, arrays: dict[str, Tensor], kinds: Kinds) -> Any:
+def _from_json(tree: object, arrays: dict[str, Tensor], kinds: Kinds) -> object:
     """The value that `_to_json` encoded; lists and objects are decoded in place."""
     if isinstance(tree, list):
         for n, part in enumerate(tree):
@@ -325,7 +337,7 @@ def _from_json(tree: Any, arrays: dict[str, Tensor], kinds: Kinds) -> Any:
     return _marked(tree, arrays, kinds)
 
 
-def _marked(tree: dict[str, Any], arrays: dict[str, Tensor], kinds: Kinds) -> Any:
+def _marked(tree: JsonObject, arrays: dict[str, Tensor], kinds: Kinds) -> object:
     """What JSON has no form of its own for."""
     mark = next(iter(tree))
     if len(tree) != (2 if mark == "$record" else 1):
@@ -341,13 +353,14 @@ def _marked(tree: dict[str, Any], arrays: dict[str, Tensor], kinds: Kinds) -> An
             raise BadMessage("a damaged message (a key stands twice)")
         return dict(pairs)
     if mark == "$tuple" and isinstance(inner, list):
-        return tuple(_from_json(inner, arrays, kinds))
+        _from_json(inner, arrays, kinds)  # in place
+        return tuple(inner)
     if mark == "$float" and inner in ("nan", "inf", "-inf"):
         return float(inner)
     raise BadMessage("a damaged message (a part of an unknown form)")
 
 
-def _record(name: Any, parts: Any, arrays: dict[str, Tensor], kinds: Kinds) -> Any:
+def _record(name: object, parts: object, arrays: dict[str, Tensor], kinds: Kinds) -> Record:
     kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
         raise BadMessage(f"a record of an unknown kind {name!r:.80}")
@@ -360,14 +373,14 @@ def _record(name: Any, parts: Any, arrays: dict[str, Tensor], kinds: Kinds) -> A
     return kind(**values)
 
 
-@cache
+@cached_by_class
 def _types(kind: type) -> dict[str, tuple[type, ...] | None]:
     """Field -> the types that it may have; None: any."""
     hints = get_type_hints(kind, include_extras=False)
-    return {f.name: _allowed(hints.get(f.name, Any)) for f in fields(kind) if f.init}
+    return {f.name: _allowed(hints.get(f.name, object)) for f in fields(kind) if f.init}
 
 
-def _allowed(hint: Any) -> tuple[type, ...] | None:
+def _allowed(hint: object) -> tuple[type, ...] | None:
     if get_origin(hint) is Annotated:
         return _allowed(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):

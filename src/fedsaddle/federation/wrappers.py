@@ -1,21 +1,21 @@
-"""Wrappers around clients: one that counts costs, and one that loses replies."""
+"""Wrappers around clients, one that counts costs and one that loses replies, and around a task's view of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
-import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedsaddle.arguments import number
-from fedsaddle.array_types import Ints
+from fedsaddle.array_types import Bools, Ints
 from fedsaddle.errors import NobodyAnswered
-from fedsaddle.federation.clients import Clients, ClientsState, R, Task, merge_repeats
+from fedsaddle.federation.clients import Batch, Clients, ClientsState, Own, Sent, Site, Task, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.federation.records import Visibility, nbytes, tensors, visibility
+from fedsaddle.federation.records import R, Record, Visibility, nbytes, tensors, visibility
+from fedsaddle.files import Json, JsonObject
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Wrapper:
         """End the round."""
         self.inner.commit()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """Settings that affect the rounding of a run."""
         return self.inner.settings()
 
@@ -59,7 +59,7 @@ class Wrapper:
         """The clients' part of a checkpoint."""
         return self.inner.state()
 
-    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: JsonObject, algorithm: object) -> None:
         """Restore the clients from a checkpoint."""
         self.inner.restore(records, notes, algorithm)
 
@@ -67,9 +67,70 @@ class Wrapper:
         """Called after a checkpoint was written."""
         self.inner.checkpointed()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Entries about the clients for the summary."""
         return self.inner.report()
+
+
+@dataclass
+class SiteWrapper:
+    """Base class of a task's view that delegates everything to the inner one.
+
+    Args:
+        site: the view that is wrapped.
+    """
+
+    site: Site
+
+    @property
+    def clients(self) -> Ints:
+        """Client numbers, (C,)."""
+        return self.site.clients
+
+    @property
+    def sizes(self) -> Tensor:
+        """Rows per client, (C,)."""
+        return self.site.sizes
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors of the exchange are."""
+        return self.site.device
+
+    def broadcast(self, v: Tensor) -> Tensor:
+        """The same vector for every client."""
+        return self.site.broadcast(v)
+
+    def minibatch(self, step: int, size: int, stream: int = 0, label: int | None = None) -> Batch:
+        """Rows drawn uniformly with replacement."""
+        return self.site.minibatch(step, size, stream, label)
+
+    def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> tuple[Tensor, list[Batch]]:
+        """Several minibatches."""
+        return self.site.minibatches(step, draws)
+
+    def everything(self) -> Batch:
+        """All rows of each client."""
+        return self.site.everything()
+
+    def discount_samples(self, rows: int) -> None:
+        """Subtract rows that were drawn but not used."""
+        self.site.discount_samples(rows)
+
+    def labelled(self, label: int) -> Tensor:
+        """The number of rows with that label, (C,)."""
+        return self.site.labelled(label)
+
+    def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:
+        """Numbers uniform on [0, 1) for each client."""
+        return self.site.uniforms(step, size, stream)
+
+
+def engine_of(clients: Clients) -> Clients:
+    """The clients inside of all wrappers."""
+    while isinstance(clients, Wrapper):
+        clients = clients.inner
+    return clients
 
 
 @dataclass
@@ -94,7 +155,7 @@ class Ledger:
     samples: int = 0
     fields: dict[str, str] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """For JSON."""
         return asdict(self)
 
@@ -103,7 +164,7 @@ class Ledger:
         return replace(self, fields=dict(self.fields))
 
 
-def reply_bytes(reply: Any, answered: int) -> int:
+def reply_bytes(reply: Record, answered: int) -> int:
     """The bytes that all clients together sent, computed from the reduced reply."""
     visible = visibility(type(reply))
     total = 0
@@ -124,7 +185,9 @@ class Metered(Wrapper):
 
     ledger: Ledger = field(default_factory=Ledger)
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask, and add the cost to the ledger."""
         asked, _ = merge_repeats(cohort, weights, self.count)
         self.ledger.exchanges += 1
@@ -164,12 +227,14 @@ class Lossy(Wrapper):
         self._round, self._exchange = round, 0
         super().begin(round)
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask only the clients whose replies will arrive."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         keys = ClientKeys.of(self.seed, self._round, self._exchange, clients)
         self._exchange += 1
-        arrives: np.ndarray[Any, np.dtype[np.bool_]] = keys.uniforms(stream=99)[:, 0] >= self.share
+        arrives: Bools = keys.uniforms(stream=99)[:, 0] >= self.share
         if not arrives.any():
             raise NobodyAnswered(f"all {len(clients)} replies of the exchange were lost")
         return self.inner.ask(clients[arrives], task, sent, weights=total_weights[arrives])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedsaddle.arguments import number
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json
 from fedsaddle.metrics.intervals import (
     LEVEL,
     GroupedRows,
@@ -67,7 +68,7 @@ class Platt:
         alike = scale <= 1e-12 * max(abs(centre), 1e-300)  # but for rounding
         prior = _Prior(scale, centre, 1 / (SPREAD * scale) ** 2, 1 / SPREAD**2) if log_odds and not alike else None
         a, b = (0.0, 0.0) if alike else _newton((s - centre) / scale, target, prior)
-        if a <= 0:  # scores that say nothing, or the contrary: the base rate for all
+        if a <= 0:  # uninformative or reversed scores: the base rate for all
             share = float(target.mean())
             return cls(0.0, float(np.log(share / (1 - share))))
         return cls(a / scale, b - a * centre / scale)
@@ -130,8 +131,8 @@ class Threshold:
         count = int(positive.sum()) if units is None else len(np.unique(np.asarray(units)[positive]))
         if not 0 < count < FEW_POSITIVES:
             return cls.for_best_f1(probabilities, labels)
-        found = cls.for_sensitivity(probabilities, labels, SENSITIVITY)
-        return cls(found.probability, f"{found.reason}, as {count} of them are too few to choose by the best F1")
+        chosen = cls.for_sensitivity(probabilities, labels, SENSITIVITY)
+        return cls(chosen.probability, f"{chosen.reason}, as {count} of them are too few to choose by the best F1")
 
     @classmethod
     def for_sensitivity(cls, probabilities: ArrayLike, labels: ArrayLike, sensitivity: float) -> Threshold:
@@ -140,8 +141,8 @@ class Threshold:
         p = np.sort(np.asarray(probabilities)[np.asarray(labels) > 0])[::-1]
         if not len(p):
             raise BadInput("sensitivity", sensitivity, "there is no positive among the validation rows")
-        found = p[min(len(p) - 1, int(np.ceil(sensitivity * len(p) - 1e-9)) - 1)]
-        return cls(float(found), f"finds {100 * sensitivity:g}% of the positives among the validation rows")
+        cut = p[min(len(p) - 1, int(np.ceil(sensitivity * len(p) - 1e-9)) - 1)]
+        return cls(float(cut), f"finds {100 * sensitivity:g}% of the positives among the validation rows")
 
     @classmethod
     def for_best_f1(cls, probabilities: ArrayLike, labels: ArrayLike) -> Threshold:
@@ -150,9 +151,9 @@ class Threshold:
         if not positive.any():
             return cls(0.5, "there is no positive among the validation rows")
         order = np.argsort(-p, kind="stable")
-        found, cuts = np.cumsum(positive[order]), p[order]
+        hits, cuts = np.cumsum(positive[order]), p[order]
         last = np.append(np.flatnonzero(np.diff(cuts)), len(cuts) - 1)
-        f1 = 2 * found[last] / (last + 1 + positive.sum())
+        f1 = 2 * hits[last] / (last + 1 + positive.sum())
         return cls(float(cuts[last[int(np.argmax(f1))]]), "has the best F1 on the validation rows")
 
     def figures(self, probabilities: ArrayLike, labels: ArrayLike) -> dict[str, float | None]:
@@ -181,7 +182,7 @@ def calibration_figures(probabilities: ArrayLike, labels: ArrayLike) -> dict[str
     return {"brier_score": float(np.square(p - y).mean()), "log_loss": float(loss.mean())}
 
 
-def to_dict(platt: Platt, threshold: Threshold) -> dict[str, Any]:
+def to_dict(platt: Platt, threshold: Threshold) -> dict[str, Json]:
     """Both, for JSON."""
     return {**platt.to_dict(), "threshold": threshold.probability, "threshold_reason": threshold.reason}
 
@@ -265,7 +266,7 @@ def decision_curve(
     drawn = GroupedRows.one_group(len(p), units).sample
     q = None if other is None else np.asarray(other)
     base = float(positive.mean())
-    found: dict[str, list[tuple[float, float, float]]] = {"model": [], "all": [], "other": []}
+    curves: dict[str, list[tuple[float, float, float]]] = {"model": [], "all": [], "other": []}
     lines: dict[str, list[float]] = {"everybody": [], "other": []}
     many = len(drawn.group_of_unit)
     own = max(float(drawn.effective(np.ones(len(p)))[0]), 1.0)  # units, fewer if some have many rows
@@ -284,10 +285,10 @@ def decision_curve(
             value = float(values.mean())
             squares = float((drawn.per_unit(values - value) ** 2).sum()) / len(p) ** 2
             half = quantile * np.sqrt(scale * squares + floor)
-            found[key].append((value, value - half, value + half))
+            curves[key].append((value, value - half, value + half))
 
     def bounds(key: str) -> Intervals:
-        return Intervals(*np.array(found[key]).reshape(-1, 3).T)
+        return Intervals(*np.array(curves[key]).reshape(-1, 3).T)
 
     return DecisionCurve(
         ts,
@@ -330,7 +331,7 @@ class Reliability:
 
     `expected` is the sum of the probabilities. `intercept` is the log odds by which all of them are too low (the
     calibration in the large), `slope` the factor by which their log odds are too narrow: 0 and 1 are right. `scaled`
-    is 1 - Brier score / that of the base rate for all: 0 says nothing, 1 is the best, below 0 is worse than nothing.
+    is 1 - Brier score / that of the base rate for all: 1 is the best, 0 is no better than the base rate.
     """
 
     rows: int
@@ -375,11 +376,11 @@ def _bins(p: Floats, y: Floats, units: Ints | None) -> tuple[Bin, ...]:
     new = np.cumsum(sizes >= FEWEST / 2) - 1  # a bin that ties have left small joins the one before
     code = np.unique(np.maximum(new, 0)[code], return_inverse=True)[1]
     number = int(code.max()) + 1
-    found = shares(y > 0, np.ones(len(p), dtype=bool), GroupedRows(code, number, units))
+    observed_shares = shares(y > 0, np.ones(len(p), dtype=bool), GroupedRows(code, number, units))
     rows, ups, sums = (np.bincount(code, weights, number) for weights in (None, y, p))
     bins = []
     for k in range(number):
-        observed = found.of(k)
+        observed = observed_shares.of(k)
         assert observed is not None  # every bin has rows
         bins.append(Bin(int(rows[k]), int(ups[k]), float(sums[k] / rows[k]), observed))
     return tuple(bins)

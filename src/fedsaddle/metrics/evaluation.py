@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.store import Lazy, Stacked
+from fedsaddle.files import JsonObject
 from fedsaddle.metrics.selection import spread
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.protocols import MeasuresClients, Problem, Ranks
@@ -35,7 +36,7 @@ class Measured:
             k: spread(v, self.sizes, higher_is_better=HIGHER_IS_BETTER.get(k, False)) for k, v in self.values.items()
         }
 
-    def listed(self, most: int) -> dict[str, Any]:
+    def listed(self, most: int) -> JsonObject:
         """Rows and figures of each client, for JSON; of more than `most` clients, the deciles of the figures."""
         if len(self.sizes) <= most:
             return {"rows": self.sizes.tolist(), "measures": {k: to_json(v) for k, v in self.values.items()}}
@@ -60,8 +61,8 @@ def evaluate(
 
     @torch.no_grad()
     def measured(at: slice) -> dict[str, Tensor]:
-        found = problem.row_measures(w, rows.x[at], rows.y[at], dual)
-        return {name: values.double().cpu() for name, values in found.items()}
+        measures = problem.row_measures(w, rows.x[at], rows.y[at], dual)
+        return {name: values.double().cpu() for name, values in measures.items()}
 
     parts = [*in_parallel(measured, (slice(a, a + block) for a in range(0, len(rows.x), block)))]
     means = {
@@ -86,7 +87,7 @@ def to_json(values: Floats) -> list[float | None]:
 
 
 def first_clients(rows: Lazy, most: int) -> Stacked:
-    """The rows of the first so many clients."""
+    """The rows of the first clients."""
     both = [rows.client(i) for i in range(min(most, rows.count))]
     offsets = np.concatenate([[0], np.cumsum(rows.sizes[: len(both)])]).astype(np.int64)
     return Stacked(torch.cat([x for x, _ in both]), torch.cat([y for _, y in both]), offsets)
@@ -137,11 +138,11 @@ def evaluate_each(
 ) -> Measured:
     """Each client's mean of every measure, under its own model."""
     stacked = first_clients(rows, most_clients) if isinstance(rows, Lazy) else rows
-    found = {i: evaluate(problem, model_of(i), one, dual) for i, one in _clients(stacked)}
-    if not found:
+    each = {i: evaluate(problem, model_of(i), one, dual) for i, one in _clients(stacked)}
+    if not each:
         raise ValueError("no client has rows")
-    values = {name: np.full(stacked.count, np.nan) for name in next(iter(found.values())).values}
-    for i, measured in found.items():
+    values = {name: np.full(stacked.count, np.nan) for name in next(iter(each.values())).values}
+    for i, measured in each.items():
         for name, value in measured.values.items():
             values[name][i] = value[0]
     return Measured(stacked.sizes, values)
@@ -177,9 +178,9 @@ def personal_class_counts(
 
 def _clients(rows: Stacked) -> list[tuple[int, Stacked]]:
     """The clients that have rows, each alone."""
-    found = []
+    clients = []
     for i in range(rows.count):
         x, y = rows.client(i)
         if len(x):
-            found.append((i, Stacked(x, y, np.array([0, len(x)], dtype=np.int64))))
-    return found
+            clients.append((i, Stacked(x, y, np.array([0, len(x)], dtype=np.int64))))
+    return clients

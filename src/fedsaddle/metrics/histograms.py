@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -121,7 +120,7 @@ class ScoreHistogram:
             raise BadInput("edges", len(other.edges), "the edges differ; use the same edges at all sites")
         return ScoreHistogram(self.edges, self.positives + other.positives, self.negatives + other.negatives)
 
-    def to_dict(self) -> dict[str, list[Any]]:
+    def to_dict(self) -> dict[str, list[float]]:
         """Plain lists, for JSON."""
         return {k: getattr(self, k).tolist() for k in ("edges", "positives", "negatives")}
 

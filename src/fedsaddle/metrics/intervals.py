@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedsaddle.array_types import Bools, Floats, Ints
 
@@ -82,16 +82,16 @@ class Ordered:
 
     def rows(self, up: Floats, down: Floats) -> Floats:
         """A value for each row, in the order given: of its step among the positives, or among the negatives."""
-        found = np.empty(len(self.at))
-        found[self.at] = np.where(self.positive > 0, up[self.step], down[self.step])
-        return found
+        values = np.empty(len(self.at))
+        values[self.at] = np.where(self.positive > 0, up[self.step], down[self.step])
+        return values
 
     @property
     def ranks(self) -> Ints:
         """The place of each row's step in its group, in the order given."""
-        found, steps = np.empty(len(self.at), dtype=np.int64), np.arange(len(self.group))
-        found[self.at] = (steps - steps[self.begins][np.cumsum(self.begins) - 1])[self.step]
-        return found
+        ranks, steps = np.empty(len(self.at), dtype=np.int64), np.arange(len(self.group))
+        ranks[self.at] = (steps - steps[self.begins][np.cumsum(self.begins) - 1])[self.step]
+        return ranks
 
 
 def order(scores: Floats, positive: Bools, group: Ints, groups: int) -> Ordered:
@@ -148,10 +148,10 @@ def average_precision(rows: Ordered) -> Linearised:
     g, ups = rows.group, rows.ups
     with np.errstate(divide="ignore", invalid="ignore"):
         positives, both = rows.total(ups), ups + rows.downs
-        found, seen = rows.before(ups) + ups, rows.before(both) + both
-        precision = found / seen
+        hits, seen = rows.before(ups) + ups, rows.before(both) + both
+        precision = hits / seen
         value = rows.total(ups * precision) / positives
-        gain, loss = ups / seen, ups * found / seen**2
+        gain, loss = ups / seen, ups * hits / seen**2
         down = -(rows.after(loss) + loss) / positives[g]
         up = (precision + rows.after(gain) + gain - value[g]) / positives[g] + down
         negatives = rows.total(rows.downs)
@@ -222,25 +222,25 @@ FIGURES: dict[str, Callable[[Ordered], Linearised]] = {
 }
 
 
-def stdtrit(degrees: object, share: object) -> Any:
+def stdtrit(degrees: ArrayLike, share: float) -> Floats:
     """The quantile of Student's t distribution, as `scipy.special.stdtrit`."""
     from scipy import special
 
-    return special.stdtrit(degrees, share)
+    return np.asarray(special.stdtrit(degrees, share))
 
 
-def expit(x: object) -> Any:
+def expit(x: ArrayLike) -> Floats:
     """`1 / (1 + exp(-x))`, as `scipy.special.expit`."""
     from scipy import special
 
-    return special.expit(x)
+    return np.asarray(special.expit(x))
 
 
-def logit(p: object) -> Any:
+def logit(p: ArrayLike) -> Floats:
     """`log(p / (1 - p))`, as `scipy.special.logit`."""
     from scipy import special
 
-    return special.logit(p)
+    return np.asarray(special.logit(p))
 
 
 LEVEL = 0.95
@@ -499,7 +499,7 @@ def shares(hits: Bools, among: Bools, drawn: GroupedRows, level: float = LEVEL) 
         value = own.total(own.per_unit(hits * weight)) / total
         spread, many = _spread_of_means((hits - value[drawn.group]) * weight / total[drawn.group], weight, own)
         t = stdtrit(np.maximum(many - 1, 1), (1 + level) / 2)
-        # A single unit says next to nothing, also by Wilson's formula with Student's quantile.
+        # A single unit is hardly informative, also by Wilson's formula with Student's quantile.
         low, high = wilson(value, spread, np.maximum(many, 1), t)
     return Intervals(value, low, high)
 

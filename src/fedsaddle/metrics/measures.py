@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.modules import running_statistics
 from fedsaddle.numerics.roc import auroc
 from fedsaddle.numerics.solvers import MOST_STEPS, Solved, ascend, tolerance_of
-from fedsaddle.own_code import find_brought, is_code, load_code, told_in_one_line
+from fedsaddle.own_code import find_plugin, is_code, load_code, user_code_errors
 from fedsaddle.problems.losses import CrossEntropy, HasLoss
 from fedsaddle.problems.protocols import (
     HasBestDual,
@@ -95,12 +95,12 @@ class Objective:
 
     def best_response(self, x: Tensor, y: Tensor, limits: SolverLimits) -> Solved:
         """`argmax_y f(x, y)`: the problem's closed form, or projected ascent from `y`."""
-        found = self._closed_response(x)
-        if found is None:
+        response = self._closed_response(x)
+        if response is None:
             return ascend(lambda v: self.gradients(x, v)[1], y, self.problem.project_y, *limits.of(y))
-        if found.shape != y.shape:
-            raise BadInput("best_response", tuple(found.shape), f"must give y of shape {tuple(y.shape)}")
-        return Solved(found, 0.0, 0, True)
+        if response.shape != y.shape:
+            raise BadInput("best_response", tuple(response.shape), f"must give y of shape {tuple(y.shape)}")
+        return Solved(response, 0.0, 0, True)
 
     @torch.no_grad()
     def _closed_response(self, x: Tensor) -> Tensor | None:
@@ -189,7 +189,7 @@ class Position:
     problem: Problem
     x: Tensor
     y: Tensor | None
-    train: Any  # Stacked
+    train: Stacked
     test: Stacked | None = None
 
     @property
@@ -287,8 +287,8 @@ class GradientOfEnvelope(_Inner):
     def __call__(self, at: Position) -> MeasureResult:
         """By inner ascent in y over inner descent in z."""
         x, y = at.pair
-        found = at.objective.proximal_point(x, y, self.smoothing, self.limits)
-        return MeasureResult(float((x - found.point).norm()) / self.smoothing, found.reached)
+        proximal = at.objective.proximal_point(x, y, self.smoothing, self.limits)
+        return MeasureResult(float((x - proximal.point).norm()) / self.smoothing, proximal.reached)
 
 
 @dataclass(frozen=True)
@@ -377,12 +377,12 @@ class WorstClientAuroc:
             scores = at.problem.ranking(at.x, rows.x) if isinstance(at.problem, Ranks) and rows.y.ndim == 1 else None
         if scores is None:
             raise BadInput("measures", self.name, "this problem does not rank rows of two classes; leave it out")
-        found = [0.5]
+        areas = [0.5]
         for begin, end in zip(rows.offsets[:-1], rows.offsets[1:], strict=True):
             own, positives = rows.y[begin:end], int(rows.y[begin:end].sum())
             if self.least <= positives <= len(own) - self.least:
-                found.append(auroc(scores[begin:end].cpu().numpy(), own.cpu().numpy()) or 0.0)
-        return min(found[1:], default=0.5)
+                areas.append(auroc(scores[begin:end].cpu().numpy(), own.cpu().numpy()) or 0.0)
+        return min(areas[1:], default=0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -446,19 +446,19 @@ BY_NAME: dict[str, Callable[..., Measure]] = {
         RobustAccuracy,
     )
 }
-MeasureSpec = str | Mapping[str, Any] | Measure
+MeasureSpec = str | Mapping[str, object] | Measure
 
 
 def measures_of(given: Sequence[MeasureSpec]) -> tuple[Measure, ...]:
     """The measures of a run, each name once: objects, names, or dictionaries with a name and arguments."""
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
         raise BadInput("measures", given, f"give a list of measures: {', '.join(BY_NAME)}")
-    found = tuple(map(_measure, given))
-    names = [measure.name for measure in found]
+    measures = tuple(map(_measure, given))
+    names = [measure.name for measure in measures]
     for name in names:
         if names.count(name) > 1:
             raise BadInput("measures", name, "is listed twice; keep one")
-    return found
+    return measures
 
 
 def _measure(given: MeasureSpec) -> Measure:
@@ -484,13 +484,13 @@ def _measure(given: MeasureSpec) -> Measure:
         return BY_NAME[name](**options)
 
 
-def _own_measure(name: str, options: Mapping[str, Any]) -> Measure:
-    """A measure of somebody else's code: `module:name`, or a name that an installed package brings."""
-    plugin = None if is_code(name) else find_brought("measures", "measures", name)
+def _own_measure(name: str, options: Mapping[str, object]) -> Measure:
+    """A measure of somebody else's code: `module:name`, or a name that an installed package provides."""
+    plugin = None if is_code(name) else find_plugin("measures", "measures", name)
     if plugin is None and not is_code(name):
         raise BadInput("measures", name, f"{did_you_mean(name, BY_NAME)}choose one of {', '.join(BY_NAME)}")
     _, make = load_code("measures", name if plugin is None else plugin.target)
     if not callable(make):
         raise BadInput("measures", name, "your own measure needs a name and __call__(position)")
-    with told_in_one_line("measures", name, name):
+    with user_code_errors("measures", name, name):
         return _measure(make(**options))

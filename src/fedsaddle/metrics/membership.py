@@ -1,4 +1,4 @@
-"""Membership inference: how well an attacker who has the model tells rows it was trained on from others.
+"""Membership inference: how well an attacker with the model distinguishes its training rows from others.
 
 Two attacks. The first calls rows members whose loss is small (Yeom et al., 2018). The second compares a row's
 confidence with that of shadow models, trained by the same recipe with and without the row: the likelihood ratio of
@@ -50,8 +50,8 @@ def likelihood_ratio(target: Floats, shadows: Floats, trained: Bools) -> Floats:
     usual = float(np.nanmean(gap)) if np.isfinite(gap).any() else 0.0
     inside = np.where(counts[0] > 0, means[0], means[1] + usual)
     outside = np.where(counts[1] > 0, means[1], means[0] - usual)
-    found = _log_density(target, inside, spreads[0]) - _log_density(target, outside, spreads[1])
-    return np.asarray(found)
+    ratio = _log_density(target, inside, spreads[0]) - _log_density(target, outside, spreads[1])
+    return np.asarray(ratio)
 
 
 def _log_density(x: Floats, mean: Floats, spread: float) -> Floats:
@@ -66,9 +66,9 @@ def attack_auroc(statistic: Floats, members: Bools, units: ArrayLike | None = No
         members: (n,), whether the model was trained on the row.
         units: (n,), the patient of each row, who counts once; None: each row is its own.
     """
-    found = rank(statistic, members.astype(np.int64), [0, len(members)], ("all",), units=units).pooled.auroc
-    assert found is not None
-    return found
+    area = rank(statistic, members.astype(np.int64), [0, len(members)], ("all",), units=units).pooled.auroc
+    assert area is not None
+    return area
 
 
 def private_bound(epsilon: float, delta: float) -> float:

@@ -27,7 +27,7 @@ class OwnFigures:
     """What a site says of a model on its own rows; the server sees each site's.
 
     Args:
-        positives: Their number; None if it is small, but not 0.
+        positives: Their number; None if this or that of the negatives is small, but not 0: the sum of both is known.
         negatives: The same.
         auroc: With DeLong's interval, in which patients are drawn; None where a class has too few rows.
         spread: The variance of the AUROC.
@@ -56,16 +56,15 @@ class OwnFigures:
         """
         s, positive = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(labels).ravel() > 0
         sides = int(positive.sum()), int((~positive).sum())
-        up, down = (None if 0 < n < least else n for n in sides)
-        if up is None or down is None:
-            return cls(up, down, alarms=(None,) * len(cuts))
+        if any(0 < n < least for n in sides):
+            return cls(None, None, alarms=(None,) * len(cuts))
         found, spread = None, None
         if min(sides) >= least:
             found = rank(s, positive, [0, len(s)], ("own",), units=units).clients[0].auroc
         if found is not None:
             zeros = np.zeros(len(s), dtype=np.int64)
             spread = float(variance(area(order(s, positive, zeros, 1)), sample(positive, zeros, 1, units))[0])
-        return cls(up, down, found, spread, _alarms(bins_of(s), positive, least, cuts))
+        return cls(*sides, found, spread, _alarms(bins_of(s), positive, least, cuts))
 
     @property
     def has_both(self) -> tuple[bool, bool]:

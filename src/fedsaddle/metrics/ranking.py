@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
+from fedsaddle.files import JsonObject
 from fedsaddle.metrics.intervals import (
     FIGURES,
     GroupedUnits,
@@ -75,7 +75,7 @@ class RankingFigures:
         scarce = "positives" if self.positives < FEW else "negatives"
         return f"fewer than {FEW} {scarce}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Plain numbers, for JSON."""
         counts = {"name": self.name, "positives": self.positives, "negatives": self.negatives, "few": self.few}
         return {**counts, **{name: _plain(getattr(self, name)) for name in FIGURES}}
@@ -101,11 +101,11 @@ class RankingDifference:
     within_site_auroc: Interval | None = None  # None for a single client
     clients: tuple[RankingDifference, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Plain numbers, for JSON."""
         named = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "clients")}
-        found = {"name": self.name, **{name: _plain(figure) for name, figure in named.items()}}
-        return found | ({"clients": [c.to_dict() for c in self.clients]} if self.clients else {})
+        plain = {"name": self.name, **{name: _plain(figure) for name, figure in named.items()}}
+        return plain | ({"clients": [c.to_dict() for c in self.clients]} if self.clients else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class Ranking:
         rows = slice(None) if client is None else slice(int(self.offsets[client]), int(self.offsets[client + 1]))
         return roc_curve(self.scores[rows], self.labels[rows])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Plain numbers, for JSON."""
         return {
             "pooled": self.pooled.to_dict(),
@@ -306,7 +306,7 @@ def _numbers(units: ArrayLike | None, rows: int) -> Ints | None:
     return np.unique(given.astype(str) if given.dtype == object else given, return_inverse=True)[1].astype(np.int64)
 
 
-def _plain(figure: Interval | None) -> Any:
+def _plain(figure: Interval | None) -> JsonObject | None:
     return None if figure is None else figure.to_dict()
 
 
@@ -334,15 +334,15 @@ def pooled_band(ranking: Ranking, *, draws: int = DRAWS, seed: int = 0) -> Band 
     positive, zeros = ranking.labels > 0, np.zeros(len(ranking.labels), dtype=np.int64)
     rows, drawn = order(ranking.scores, positive, zeros, 1), sample(positive, zeros, 1, ranking.units)
     unit, units, steps = drawn.unit[rows.at], len(drawn.group_of_unit), len(rows.group)
-    rng, found = np.random.default_rng([seed, 83]), []
+    rng, curves = np.random.default_rng([seed, 83]), []
     for _ in range(draws):
         weight = np.bincount(rng.integers(units, size=units), minlength=units)[unit]
         up, down = (np.bincount(rows.step, weight * side, steps) for side in (rows.positive, 1 - rows.positive))
         if up.any() and down.any():
             tpr, fpr = (np.concatenate([[0.0], np.cumsum(side) / side.sum()]) for side in (up, down))
-            found.append(np.interp(GRID, fpr, tpr))
+            curves.append(np.interp(GRID, fpr, tpr))
     scarce = min(float(drawn.effective(side.astype(np.float64))[0]) for side in (positive, ~positive))
-    heights, many = np.stack([np.interp(GRID, *curve), *found]), np.full_like(GRID, scarce)
+    heights, many = np.stack([np.interp(GRID, *curve), *curves]), np.full_like(GRID, scarce)
     # Around the mean of the draws: a height of 1 with a variance would have no interval.
     low, high = wilson(heights.mean(0), heights.var(0), many, stdtrit(np.maximum(many - 1, 1), 0.975))
     return Band(GRID, np.minimum(low, heights[0]), np.maximum(high, heights[0]))
@@ -389,8 +389,8 @@ def precision_recall(
         return None
     zeros = np.zeros(len(labels), dtype=np.int64)
     steps = order(ranking.scores[rows], positive, zeros, 1)
-    found, seen = np.cumsum(steps.ups), np.cumsum(steps.ups + steps.downs)
-    precision = _at(RECALLS, found, seen)
+    hits, seen = np.cumsum(steps.ups), np.cumsum(steps.ups + steps.downs)
+    precision = _at(RECALLS, hits, seen)
     base = float(positive.mean())
     if not draws:
         return PrecisionRecall(RECALLS, precision, precision, precision, base)
@@ -404,7 +404,7 @@ def precision_recall(
         if up[-1]:
             heights.append(_at(RECALLS, up, np.cumsum(np.bincount(steps.step, weight, count)).astype(np.float64)))
     stacked = np.stack(heights)
-    alarms = seen[np.minimum(np.searchsorted(found, RECALLS * found[-1] - 1e-9), len(found) - 1)]
+    alarms = seen[np.minimum(np.searchsorted(hits, RECALLS * hits[-1] - 1e-9), len(hits) - 1)]
     scarce = np.maximum(alarms * many / len(labels), 1.0)
     # Around the mean of the draws: a height of 1 with a variance would have no interval.
     low, high = wilson(stacked.mean(0), stacked.var(0), scarce, stdtrit(np.maximum(scarce - 1, 1), 0.975))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedsaddle.array_types import Bools, Floats, Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.records import Averaged, tensors
+from fedsaddle.federation.records import Averaged, replaced, tensors
 from fedsaddle.metrics.histograms import MergedHistogram, ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.intervals import FIGURES, Linearised, Ordered, sample
 
@@ -30,6 +30,7 @@ def bins_of(scores: ArrayLike) -> Ints:
     return np.searchsorted(EDGES, np.asarray(scores, dtype=np.float64), side="right").astype(np.int64)
 
 
+@dataclass(frozen=True, eq=False)
 class _Sums:
     """Adds field by field."""
 
@@ -37,12 +38,12 @@ class _Sums:
         mine, theirs = dict(tensors(self)), dict(tensors(other))
         if type(self) is not type(other) or any(v.shape != theirs[k].shape for k, v in mine.items()):
             raise BadInput("answers", type(other).__name__, "add answers to one and the same question")
-        return type(self)(**{name: value + theirs[name] for name, value in mine.items()})
+        return replaced(self, **{name: value + theirs[name] for name, value in mine.items()})
 
     @classmethod
     def of_mean(cls, mean: dict[str, Tensor], sites: int) -> Self:
         """The sum, from the mean over so many sites."""
-        return cls(**{f.name: mean[f.name].double()[None] * sites for f in fields(cls)})  # type: ignore[arg-type]
+        return cls(**{f.name: mean[f.name].double()[None] * sites for f in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +118,11 @@ class SpreadQuestion:
         return cls(up, down, np.array(cuts, dtype=np.int64).reshape(len(sums), -1))
 
     @property
+    def sides(self) -> tuple[Floats, Floats]:
+        """The positives and the negatives."""
+        return self.positives, self.negatives
+
+    @property
     def scale(self) -> float:
         """Squared influences are sent times the number of the rarer class: numbers near 1 suit fixed point."""
         return float(min(self.positives[0].sum(), self.negatives[0].sum()))
@@ -166,16 +172,15 @@ class SquareSums(_Sums):
     """Sums of squares over the patients of a site (or over its rows): DeLong's and Obuchowski's variance add up.
 
     Args:
-        squares: (1, figures, 2 models, 2 models): sums over patients of the products of the influences of a patient's
-            positives, and of its negatives, with each model, times the number of the rarer class.
-        units: (1, 2), the squared number of positives, and of negatives, of each patient.
+        squares: (1, figures, 2 + 2 models, 2 + 2 models): sums over patients of the products of a patient's shares of
+            all positives and of all negatives, and with each model the influences of its positives and of its
+            negatives, times the number of the rarer class.
         unlike: (1, 1), the rows on which two models differ.
         moments: (1, thresholds, k, k): sums over patients of the products of their numbers of positives, negatives, and
             with each model true and false alarms.
     """
 
     squares: Averaged
-    units: Averaged
     unlike: Averaged
     moments: Averaged
 
@@ -200,11 +205,13 @@ class SquareSums(_Sums):
             return drawn.per_unit(np.asarray(rows, dtype=np.float64))
 
         each = [asked.influences(k, at, positive) for k, at in enumerate(bins)]
+        p, n = summed(positive), summed(~positive)
+        shares = [side / max(float(known[0].sum()), 1.0) for side, known in zip((p, n), asked.sides, strict=True)]
         squares = []
         for name in FIGURES:
-            w = np.stack([summed(one[name].influence * side) for one in each for side in (positive, ~positive)])
+            influences = [summed(one[name].influence * side) for one in each for side in (positive, ~positive)]
+            w = np.stack([*shares, *influences])
             squares.append(asked.scale * (w @ w.T))
-        p, n = summed(positive), summed(~positive)
         unlike = sum(float((a != bins[0]).sum()) for a in bins[1:])
         moments = []
         for t in range(asked.cuts.shape[1]):
@@ -214,7 +221,6 @@ class SquareSums(_Sums):
         size = 2 + 2 * len(bins)
         return cls(
             torch.from_numpy(np.array(squares))[None],
-            torch.tensor([[float(p @ p), float(n @ n)]], dtype=torch.float64),
             torch.tensor([[unlike]], dtype=torch.float64),
             torch.from_numpy(np.array(moments).reshape(-1, size, size))[None],
         )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Record
 
 STATISTICS = ("global", "mean", "worst", "best", "std", "bottom10")
 
@@ -63,10 +64,10 @@ class Target:
         """Read "STATISTIC MEASURE SIGN NUMBER", without a statistic for a pooled measure."""
         if not isinstance(text, str):
             raise BadInput("target", text, 'write it like "worst accuracy >= 0.5"')
-        found = _FORM.fullmatch(text)
-        if found is None:
+        match = _FORM.fullmatch(text)
+        if match is None:
             raise BadInput("target", text, 'write it like "worst accuracy >= 0.5"')
-        statistic, measure, sign, number = found.groups()
+        statistic, measure, sign, number = match.groups()
         if statistic is not None and statistic not in STATISTICS:
             raise BadInput("target", text, f"the statistic is one of {', '.join(STATISTICS)}")
         if statistic is not None and measure not in ("accuracy", "loss"):
@@ -87,7 +88,7 @@ class Target:
                 raise BadInput("target", str(self), remedy)
             raise BadInput("target", str(self), f"this problem has the metrics {there} only")
 
-    def met(self, record: dict[str, Any]) -> bool:
+    def met(self, record: Record) -> bool:
         """Whether an evaluation reaches the target; where only an interval of the metric is known, both ends must."""
         there = figures_of(record, self.statistic)
         known = bounds_in(there, self.measure)
@@ -101,21 +102,21 @@ class Target:
         return f"{self.statistic or ''} {self.measure} {self.sign} {self.bound:g}".strip()
 
 
-def main_part(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+def main_part(record: Record) -> dict[str, dict[str, float]]:
     """The metrics of the test rows, else of the validation rows, else of the training rows."""
     part: dict[str, dict[str, float]] = record[main_part_name(record)]
     return part
 
 
-def main_part_name(record: Mapping[str, Any]) -> str:
+def main_part_name(record: Mapping[str, object]) -> str:
     """Of a record or a summary: "test", "validation" or "train"."""
     return next((part for part in ("test", "validation") if part in record), "train")
 
 
 def pooled_part(record: Mapping[str, Any]) -> dict[str, float]:
     """The pooled metrics of the test rows where they were measured, else of the validation rows."""
-    found: dict[str, float] = record.get("pooled", record.get("pooled_validation", {}))
-    return found
+    figures: dict[str, float] = record.get("pooled", record.get("pooled_validation", {}))
+    return figures
 
 
 def bounds_of(measure: str, bounds: tuple[float, float]) -> dict[str, float]:
@@ -134,7 +135,7 @@ def is_side(measure: str) -> bool:
     return measure.endswith(("_error", "_low", "_high"))
 
 
-def figures_of(record: dict[str, Any], statistic: str | None) -> dict[str, float]:
+def figures_of(record: Record, statistic: str | None) -> dict[str, float]:
     """By measure: one statistic over the clients, or without one the pooled figures."""
     if statistic is None:
         return pooled_part(record)
@@ -176,22 +177,22 @@ class Selection:
 
     def check(self, measures: Iterable[str]) -> None:
         """Refuse a measure that the validation rows do not have, or of which only bounds are known."""
-        found = list(measures)
-        if f"{self.measure}_low" in found or (self.measure not in found and is_side(self.measure)):
+        known = list(measures)
+        if f"{self.measure}_low" in known or (self.measure not in known and is_side(self.measure)):
             remedy = (
                 "only bounds of it are known, because sites merge small counts (minimum_cell); choose by what sites "
                 'measure exactly: "global loss", "mean loss" or "worst loss"'
             )
             raise BadInput("select", str(self), remedy)
-        if self.measure not in found:
-            there = ", ".join(m for m in found if not is_side(m)) or "none"
+        if self.measure not in known:
+            there = ", ".join(m for m in known if not is_side(m)) or "none"
             remedy = f"is not measured on the validation rows; of this kind there are: {there}"
             raise BadInput("select", str(self), remedy)
 
-    def figure(self, record: dict[str, Any]) -> float | None:
+    def figure(self, record: Record) -> float | None:
         """The figure of one evaluation; None where it is missing or not a number."""
-        found = figures_of(record, self.statistic).get(self.measure)
-        return None if found is None or math.isnan(found) else float(found)
+        value = figures_of(record, self.statistic).get(self.measure)
+        return None if value is None or math.isnan(value) else float(value)
 
     def better(self, new: float, old: float) -> bool:
         """Whether `new` is strictly better than `old`."""

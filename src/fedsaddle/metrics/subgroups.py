@@ -1,7 +1,7 @@
 """Figures of groups of rows, such as women and men: each with intervals, and the gaps between groups.
 
 The gap of the largest and the smallest figure is chosen after looking at all of them. Its interval comes from bounds
-that hold for all groups at once (Bonferroni's), so it says no more than the rows do.
+that hold for all groups at once (Bonferroni's), so it claims no more than the rows support.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def _bounds(rows: ScoredRows, key: str, level: float) -> Intervals | None:
     if key == "observed_minus_predicted":
         p = rows.probabilities
         floor = np.asarray(1 / np.maximum(ups + downs, 1) ** 2)
-        found = means(y - p, drawn, level, floor)
-        return _kept(Intervals(found.values, np.maximum(found.low, -1), np.minimum(found.high, 1)), ups + downs)
+        ci = means(y - p, drawn, level, floor)
+        return _kept(Intervals(ci.values, np.maximum(ci.low, -1), np.minimum(ci.high, 1)), ups + downs)
     if rows.threshold is None:
         return None
     called = rows.probabilities >= rows.threshold
@@ -203,7 +203,7 @@ def _bounds(rows: ScoredRows, key: str, level: float) -> Intervals | None:
     return _kept(shares(hits, among, drawn, level), count, least)
 
 
-def _kept(found: Intervals, counts: Ints, least: int = FEW) -> Intervals:
-    """The bounds of groups with at least so many rows that count."""
+def _kept(intervals: Intervals, counts: Ints, least: int = FEW) -> Intervals:
+    """The bounds of groups with enough rows that count."""
     few = counts < least
-    return Intervals(*(np.where(few, np.nan, side) for side in (found.values, found.low, found.high)))
+    return Intervals(*(np.where(few, np.nan, side) for side in (intervals.values, intervals.low, intervals.high)))

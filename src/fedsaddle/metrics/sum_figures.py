@@ -129,8 +129,10 @@ class SummedScores:
     @cached_property
     def _effective(self) -> list[Floats]:
         """Kish's effective numbers of patients with positives, and with negatives."""
-        squares = self.sides if self.spread is None else self.spread.units[0].tolist()
-        return [np.array([n**2 / own if own > 0 else 0.0]) for n, own in zip(self.sides, squares, strict=True)]
+        if self.spread is None or self.asked is None:
+            return [np.array([float(n)]) for n in self.sides]
+        shares = np.diag(self.spread.squares[0, 0].numpy())[:2] / max(self.asked.scale, 1.0)
+        return [np.array([1 / own if own > 0 else 0.0]) for own in shares.tolist()]
 
     @cached_property
     def _scales(self) -> dict[str, tuple[float, float]]:
@@ -143,29 +145,41 @@ class SummedScores:
     def _squares(self) -> Floats:
         """(figures, 2 models, 2 models): sums over patients of the products of influences.
 
-        The sites know counts with small cells merged, which make influences a little too even. How much, the counts of
-        all rows tell: so all are scaled as if they were independent rows'.
+        The sites know counts with small cells merged, which make influences a little too even, and their sums a little
+        wrong. How much, the counts of all rows tell: mean and variance over the rows of a class are made theirs.
         """
-        exact = self._rows([(c.positives, c.negatives) for c in self.counts])
+        exact, sums = self._rows([(c.positives, c.negatives) for c in self.counts])
         if self.spread is None or self.asked is None:
-            return np.stack([np.diag(one) for one in exact])
-        even = self._rows(list(zip(self.asked.positives, self.asked.negatives, strict=True)))
+            rows = np.tile(self.sides, len(self.counts))
+            return np.stack([np.diag(one) for one in exact + sums**2 / np.maximum(rows, 1)])
+        even, centres = self._rows(list(zip(self.asked.positives, self.asked.negatives, strict=True)))
         ratio = np.sqrt(np.divide(exact, even, out=np.ones_like(exact), where=even > 0))
-        squares = self.spread.squares[0].numpy() / max(self.asked.scale, 1.0)
-        return np.asarray(squares * ratio[:, :, None] * ratio[:, None, :])
+        found = []
+        for k, each in enumerate(self.spread.squares[0].numpy() / max(self.asked.scale, 1.0)):
+            right = ratio[k][:, None] * np.eye(len(each))[2:]
+            shift = sums[k] - ratio[k] * centres[k]
+            right[0::2, 0], right[1::2, 1] = shift[0::2], shift[1::2]
+            found.append(right @ each @ right.T)
+        return np.stack(found)
 
-    def _rows(self, known: Sequence[tuple[ArrayLike, ArrayLike]]) -> Floats:
-        """(figures, 2 models): the squared influences of all rows, if others know these counts of each model."""
-        found = np.zeros((len(FIGURES), 2 * len(self.counts)))
+    def _rows(self, known: Sequence[tuple[ArrayLike, ArrayLike]]) -> tuple[Floats, Floats]:
+        """If others know these counts of each model, the squared influences of all rows, centred, and their sums.
+
+        Both are (figures, 2 models).
+        """
+        found, sums = (np.zeros((len(FIGURES), 2 * len(self.counts))) for _ in range(2))
         for model, (own, (ups, downs)) in enumerate(zip(self.counts, known, strict=True)):
             every = np.arange(len(own.positives))
             bins, positive = np.concatenate([every, every]), np.repeat([True, False], len(every))
             up, down = (np.asarray(side, dtype=np.float64) for side in (ups, downs))
             for k, one in enumerate(influences_among(up, down, bins, positive).values()):
-                each = np.nan_to_num(one.influence) ** 2
-                found[k, 2 * model] = own.positives @ each[positive]
-                found[k, 2 * model + 1] = own.negatives @ each[~positive]
-        return found
+                influence = np.nan_to_num(one.influence)
+                for side, (counts, own_side) in enumerate(((own.positives, positive), (own.negatives, ~positive))):
+                    total = float(counts @ influence[own_side])
+                    sums[k, 2 * model + side] = total
+                    each = (influence[own_side] - total / max(counts.sum(), 1)) ** 2
+                    found[k, 2 * model + side] = counts @ each
+        return found, sums
 
     def shown(self, cuts: Sequence[int] = (), model: int = 0) -> MergedHistogram | None:
         """The counts that may be shown, if possible exact above these bins, the most important first."""

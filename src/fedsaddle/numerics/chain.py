@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -137,11 +137,11 @@ class Chain:
 
     def _parameters(self, w: Tensor) -> Layers:
         parts = iter(w.split_with_sizes(self.sizes, -1))
-        found: Layers = []
+        layers: Layers = []
         for link in self.links:
             weight = next(parts).view(len(w), link.outputs, link.inputs)
-            found.append((link, weight, next(parts) if link.bias else None))
-        return found
+            layers.append((link, weight, next(parts) if link.bias else None))
+        return layers
 
 
 def _affine(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -171,6 +171,8 @@ def _slope(kind: type[nn.Module], output: Tensor, d: Tensor) -> Tensor:
 
 _ATEN = torch.ops.aten
 Pair = tuple[int, int]
+Two = tuple[Tensor, Tensor]
+Kept = TypeVar("Kept")
 Own = tuple[Tensor, ...]  # a layer's weight and bias: views of a flat vector
 
 
@@ -192,7 +194,7 @@ class Write(NamedTuple):
         into.add_(gradient, alpha=self.gain)
 
 
-class Layer(Protocol):
+class Layer(Protocol[Kept]):
     """One layer of the chain."""
 
     @property
@@ -200,13 +202,16 @@ class Layer(Protocol):
         """Of its weight and bias."""
         ...
 
-    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Kept]:
         """Its output, and what `backward_` needs."""
         ...
 
-    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+    def backward_(self, d: Tensor, saved: Kept, into: Own, write: Write, wanted: bool) -> Tensor:
         """Write the gradient of its parameters; gives the slope in its input, if that is wanted."""
         ...
+
+
+AnyLayer = Layer[Any]  # each with something else that `backward_` needs
 
 
 @dataclass(frozen=True)
@@ -219,7 +224,7 @@ class Convolution:
     dilation: Pair
     groups: int
 
-    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Two]:
         """The picture and the kernels are laid out first."""
         h, kernel, bias = channels_last(h), channels_last(own[0]), own[1] if len(own) > 1 else None
         wide = min(kernel.shape[2:]) >= 5 and any(self.padding)  # oneDNN is slow at the borders of these
@@ -229,9 +234,9 @@ class Convolution:
         )
         return z, (h, kernel)
 
-    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+    def backward_(self, d: Tensor, saved: Two, into: Own, write: Write, wanted: bool) -> Tensor:
         """The bias by a sum of our own, which is quicker than oneDNN's."""
-        (h, kernel), d = kept, channels_last(d)
+        (h, kernel), d = saved, channels_last(d)
         before, weight, _ = _ATEN.convolution_backward.default(
             d, h, kernel, None, self.stride, self.padding, self.dilation, False, (0, 0), self.groups,
             (wanted, True, False),
@@ -248,14 +253,14 @@ class Dense:
 
     shapes: tuple[tuple[int, ...], ...]
 
-    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Two]:
         """`h W' + b`."""
         weight = own[0]
         return torch.addmm(own[1], h, weight.t()) if len(own) > 1 else h @ weight.t(), (h, weight)
 
-    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+    def backward_(self, d: Tensor, saved: Two, into: Own, write: Write, wanted: bool) -> Tensor:
         """The weight's gradient is never formed."""
-        h, weight = kept
+        h, weight = saved
         before = d @ weight if wanted else d  # before the weight is written
         into[0].addmm_(d.t(), h, beta=write.keep, alpha=write.gain)
         if len(into) > 1:
@@ -274,7 +279,7 @@ class MaxPool:
     ceil: bool
     shapes: tuple[tuple[int, ...], ...] = ()
 
-    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Two]:
         """The largest of each window, and where it was."""
         h = channels_last(h)
         out, at = _ATEN.max_pool2d_with_indices.default(
@@ -282,9 +287,9 @@ class MaxPool:
         )
         return out, (h, at)
 
-    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+    def backward_(self, d: Tensor, saved: Two, into: Own, write: Write, wanted: bool) -> Tensor:
         """Of the input it needs the shape alone."""
-        h, at = kept
+        h, at = saved
         before: Tensor = _ATEN.max_pool2d_with_indices_backward.default(
             channels_last(d), h, self.size, self.stride, self.padding, self.dilation, self.ceil, at
         )
@@ -295,17 +300,19 @@ class MaxPool:
 class AvgPool:
     """nn.AvgPool2d."""
 
-    options: tuple[Any, ...]  # size, stride, padding, ceil, whether zeros around count, divisor
+    options: tuple[
+        Pair, Pair, Pair, bool, bool, int | None
+    ]  # size, stride, padding, ceil, whether zeros around count, divisor
     shapes: tuple[tuple[int, ...], ...] = ()
 
-    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Tensor]:
         """The mean of each window."""
         h = channels_last(h)
         return _ATEN.avg_pool2d.default(h, *self.options), h
 
-    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+    def backward_(self, d: Tensor, saved: Tensor, into: Own, write: Write, wanted: bool) -> Tensor:
         """Of the input it needs the shape alone."""
-        before: Tensor = _ATEN.avg_pool2d_backward.default(channels_last(d), kept, *self.options)
+        before: Tensor = _ATEN.avg_pool2d_backward.default(channels_last(d), saved, *self.options)
         return before
 
 
@@ -315,13 +322,13 @@ class Flat:
 
     shapes: tuple[tuple[int, ...], ...] = ()
 
-    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, torch.Size]:
         """In the usual order, channel by channel."""
         return h.flatten(1), h.shape
 
-    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+    def backward_(self, d: Tensor, saved: torch.Size, into: Own, write: Write, wanted: bool) -> Tensor:
         """Back to pictures."""
-        return channels_last(d.view(kept)) if len(kept) == 4 else d
+        return channels_last(d.view(saved)) if len(saved) == 4 else d
 
 
 @dataclass(frozen=True)
@@ -332,15 +339,15 @@ class Activation:
     inplace: bool  # nobody needs its input
     shapes: tuple[tuple[int, ...], ...] = ()
 
-    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Tensor]:
         """Of each number."""
         f: Callable[[Tensor], Tensor] = _FUNCTIONS[self.kind][self.inplace]
         out = f(h)
         return out, out
 
-    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+    def backward_(self, d: Tensor, saved: Tensor, into: Own, write: Write, wanted: bool) -> Tensor:
         """From the output."""
-        before: Tensor = _SLOPES[self.kind](d, kept)
+        before: Tensor = _SLOPES[self.kind](d, saved)
         return before
 
 
@@ -361,14 +368,14 @@ _SLOPES: dict[type[nn.Module], Callable[[Tensor, Tensor], Tensor]] = {
 class ImageChain:
     """Convolutions, pooling, activations and then linear layers, over `w (1, d)` and `x (1, B, channels, h, w)`."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[AnyLayer, ...]
     sizes: list[int]  # of weight, bias, weight, bias ... in the flat vector
     first: int  # the first layer with parameters: no slope is needed before it
 
     @classmethod
     def of(cls, module: nn.Module) -> ImageChain | None:
         """The chain that `module` is, or None if it is something else, or has no convolution."""
-        layers: list[Layer] = []
+        layers: list[AnyLayer] = []
         fresh = False  # whether the output so far may be written to
         for part in _parts(module):
             layer = None if part is None else _layer(part, fresh, flat=any(isinstance(v, Flat) for v in layers))
@@ -409,30 +416,30 @@ class ImageChain:
 
     def push(self, w: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor, Tensor, float, float], None]]:
         """The scores, and what writes `into ← keep into + gain gradient` from their slope; `into` may be `w` itself."""
-        scores, kept = self._forward(w, x)
+        scores, saved = self._forward(w, x)
 
         def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
-            self._backward_(kept.copy(), into, slope, Write(keep, gain))
+            self._backward_(saved.copy(), into, slope, Write(keep, gain))
 
         return scores, write
 
     def descend_(self, w: Tensor, x: Tensor, slope_of: Callable[[Tensor], Tensor], step: float, keep: float) -> None:
         """`w ← keep w - step gradient`, in place, without a gradient in between; `slope_of` is the scores' slope."""
-        scores, kept = self._forward(w, x)
-        self._backward_(kept, w, slope_of(scores), Write(keep, -step))
+        scores, saved = self._forward(w, x)
+        self._backward_(saved, w, slope_of(scores), Write(keep, -step))
 
-    def _forward(self, w: Tensor, x: Tensor) -> tuple[Tensor, list[Any]]:
-        h, kept = x[0].detach(), []
+    def _forward(self, w: Tensor, x: Tensor) -> tuple[Tensor, list[object]]:
+        h, saved = x[0].detach(), []
         for layer, own in zip(self.layers, self._parameters(w.detach()), strict=True):
             h, needed = layer.forward(h, own)
-            kept.append(needed)
-        return h[None], kept
+            saved.append(needed)
+        return h[None], saved
 
-    def _backward_(self, kept: list[Any], into: Tensor, slope: Tensor, write: Write) -> None:
+    def _backward_(self, saved: list[object], into: Tensor, slope: Tensor, write: Write) -> None:
         """Each layer's share of `kept` is let go once it is used."""
         d, places = slope[0].detach(), self._parameters(into.detach())
         for k in range(len(self.layers) - 1, self.first - 1, -1):
-            d = self.layers[k].backward_(d, kept.pop(), places[k], write, k > self.first)
+            d = self.layers[k].backward_(d, saved.pop(), places[k], write, k > self.first)
 
     def _parameters(self, w: Tensor) -> list[Own]:
         parts = iter(w[0].split_with_sizes(self.sizes))
@@ -470,7 +477,7 @@ def _shared(module: nn.Module) -> bool:
     return len(own) != len(places) or not all(type(p) is nn.Parameter and p.requires_grad for p in places)
 
 
-def _layer(part: Any, fresh: bool, flat: bool) -> Layer | None:
+def _layer(part: nn.Module, fresh: bool, flat: bool) -> AnyLayer | None:
     """The layer of the chain for a part of the module; None if there is none. `flat`: its input are vectors."""
     shapes = tuple(tuple(p.shape) for p in part.parameters())
     kind = type(part)
@@ -478,16 +485,16 @@ def _layer(part: Any, fresh: bool, flat: bool) -> Layer | None:
         return Activation(kind, fresh)
     if flat:
         return Dense(shapes) if kind is nn.Linear else None
-    if kind is nn.Conv2d and part.padding_mode == "zeros" and not isinstance(part.padding, str):
-        return Convolution(shapes, part.stride, part.padding, part.dilation, part.groups)
-    if kind is nn.MaxPool2d and not part.return_indices:
+    if type(part) is nn.Conv2d and part.padding_mode == "zeros" and not isinstance(part.padding, str):
+        return Convolution(shapes, _pair(part.stride), _pair(part.padding), _pair(part.dilation), part.groups)
+    if type(part) is nn.MaxPool2d and not part.return_indices:
         size, stride, padding = _pair(part.kernel_size), _pair(part.stride), _pair(part.padding)
         return MaxPool(size, stride, padding, _pair(part.dilation), part.ceil_mode)
-    if kind is nn.AvgPool2d:
+    if type(part) is nn.AvgPool2d:
         sides = _pair(part.kernel_size), _pair(part.stride), _pair(part.padding)
         return AvgPool((*sides, part.ceil_mode, part.count_include_pad, part.divisor_override))
-    return Flat() if kind is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1) else None
+    return Flat() if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1) else None
 
 
-def _pair(side: int | Pair) -> Pair:
-    return (side, side) if isinstance(side, int) else side
+def _pair(side: int | tuple[int, ...]) -> Pair:
+    return (side, side) if isinstance(side, int) else (side[0], side[1])

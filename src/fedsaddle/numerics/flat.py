@@ -120,14 +120,14 @@ class FlatModel:
 
     def takes_cohorts(self, x: Tensor) -> bool:
         """Whether vmap can run the module for several clients at once: by its kind, or by trying it with two rows."""
-        found = self._takes_cohorts
-        if found is None:
+        known = self._takes_cohorts
+        if known is None:
             with _TRIALS:  # one thread at a time: a trial turns warnings into errors
-                found = self._takes_cohorts
-                if found is None:
+                known = self._takes_cohorts
+                if known is None:
                     own = self._cohort is not None and not self.tail and not self.draws(x)  # a pass of its own
-                    self._takes_cohorts = found = own or self._can_vmap(first_rows(x))
-        return found
+                    self._takes_cohorts = known = own or self._can_vmap(first_rows(x))
+        return known
 
     def keep_apart(self) -> None:
         """Run clients one after the other where vmap would run them."""
@@ -369,16 +369,16 @@ def clip_(g: Tensor, limit: float, size: int) -> Tensor:
 
 def without_penalty(flat: FlatModel, biases: bool) -> Tensor | None:
     """The places that a penalty leaves out: BatchNorm's statistics, and with `biases=False` all with a single axis."""
-    found, first = [], 0
+    places, first = [], 0
     for shape in flat.shapes.values():
         if len(shape) < 2 and not biases:
-            found.append(torch.arange(first, first + shape.numel()))
+            places.append(torch.arange(first, first + shape.numel()))
         first += shape.numel()
     if flat.tail:
-        found.append(torch.arange(first, first + flat.tail))
-    if not found:
+        places.append(torch.arange(first, first + flat.tail))
+    if not places:
         return None if biases else torch.zeros(0, dtype=torch.int64)
-    return torch.cat(found)
+    return torch.cat(places)
 
 
 class ShapedModel(FlatModel):
@@ -399,7 +399,7 @@ class ShapedModel(FlatModel):
         )
 
     def shape_(self, g: Tensor, w: Tensor) -> Tensor:
-        """Add the penalty's gradient at w to that of the loss, and shorten the sum."""
+        """Add the penalty's gradient at w to that of the loss, and clip the sum."""
         if self.l2:
             g.add_(w, alpha=self.l2)
             if self.free is not None:
@@ -408,7 +408,7 @@ class ShapedModel(FlatModel):
         return self.bound_(g)
 
     def bound_(self, g: Tensor) -> Tensor:
-        """Shorten a whole gradient."""
+        """Clip a whole gradient."""
         return g if self.clip is None else clip_(g, self.clip, self.dimension - self.tail)
 
     def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None, sizes: Sequence[int] | None = None) -> Forward:

@@ -8,9 +8,9 @@ same for one client and, under vmap, for many.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from fedsaddle.errors import BadInput
 
 BITS = 53
+Torch = Callable[..., Tensor]  # a function of torch that draws
 _ALPHA = 1.7580993408473766  # of alpha dropout: minus the least value of SELU
 _REFUSED = "draws random numbers that the seed does not key; draw by F.dropout, torch.rand, torch.randn or bernoulli_"
 _IN_EVALUATION = "draws random numbers in evaluation mode too; draw only `if self.training`"
@@ -48,7 +49,13 @@ class KeyedDraws(TorchFunctionMode):
         super().__init__()
         self.key, self.calls = key, 0
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Torch,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         instead = _INSTEAD.get(func)
         if instead is None:
             return func(*args, **(kwargs or {}))
@@ -75,17 +82,17 @@ class KeyedDraws(TorchFunctionMode):
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def _dropout(features: bool, alpha: bool, writes: bool) -> Callable[..., Any]:
-    def instead(draws: KeyedDraws, func: Any, input: Tensor, p: float, train: bool) -> Tensor:
+def _dropout(features: bool, alpha: bool, writes: bool) -> Torch:
+    def instead(draws: KeyedDraws, func: Torch, input: Tensor, p: float, train: bool) -> Tensor:
         if not train or p == 0 or draws.key is None:
             return input
         shape = torch.Size((*input.shape[:2], *(1 for _ in input.shape[2:]))) if features else input.shape
-        kept = draws.kept(shape, p, input.dtype)
+        mask = draws.kept(shape, p, input.dtype)
         if alpha and p < 1:
             a = 1 / math.sqrt((_ALPHA**2 * p + 1) * (1 - p))
-            scale, shift = kept * a, (kept - 1) * (_ALPHA * a) + _ALPHA * a * p
+            scale, shift = mask * a, (mask - 1) * (_ALPHA * a) + _ALPHA * a * p
             return input.mul_(scale).add_(shift) if writes else input * scale + shift
-        scale = kept * (1 / (1 - p) if p < 1 else 0.0)
+        scale = mask * (1 / (1 - p) if p < 1 else 0.0)
         return input.mul_(scale) if writes else input * scale
 
     return instead
@@ -93,7 +100,7 @@ def _dropout(features: bool, alpha: bool, writes: bool) -> Callable[..., Any]:
 
 def _attention(
     draws: KeyedDraws,
-    func: Any,
+    func: Torch,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -105,7 +112,7 @@ def _attention(
 ) -> Tensor:
     if dropout_p == 0 or draws.key is None:
         rest = {"scale": scale, **({"enable_gqa": True} if enable_gqa else {})}
-        return func(query, key, value, attn_mask, 0.0, is_causal, **rest)  # type: ignore[no-any-return]
+        return func(query, key, value, attn_mask, 0.0, is_causal, **rest)
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
@@ -118,7 +125,7 @@ def _attention(
     return (weights * draws.kept(weights.shape, dropout_p, weights.dtype) / (1 - dropout_p)) @ value
 
 
-def _recurrent(draws: KeyedDraws, func: Any, *given: Any) -> Any:
+def _recurrent(draws: KeyedDraws, func: Callable[..., tuple[Tensor, ...]], *given: Any) -> tuple[Tensor, ...]:
     """Layers one by one, with dropout in between; packed sequences have the sizes of the batches before hx."""
     packed = not isinstance(given[2], list)
     head, (hx, weights, biases, layers, p, train, *rest) = (given[:2], given[2:]) if packed else (given[:1], given[1:])
@@ -142,40 +149,47 @@ def _recurrent(draws: KeyedDraws, func: Any, *given: Any) -> Any:
 # --- plain draws ------------------------------------------------------------------------------------------------------
 
 
-def _check_training(draws: KeyedDraws, func: Any) -> None:
+def _check_training(draws: KeyedDraws, func: Torch) -> None:
     if draws.key is None:
         raise BadInput("model", func.__name__, _IN_EVALUATION)
 
 
-def _bernoulli_(draws: KeyedDraws, func: Any, input: Tensor, p: Tensor | float = 0.5, generator: Any = None) -> Tensor:
+def _bernoulli_(
+    draws: KeyedDraws, func: Torch, input: Tensor, p: Tensor | float = 0.5, generator: object = None
+) -> Tensor:
     _check_training(draws, func)
     u = draws.uniform(input.shape, torch.float64)
     return input.copy_((u < p).to(input.dtype))
 
 
-def _bernoulli(draws: KeyedDraws, func: Any, input: Tensor, p: float | None = None, **rest: Any) -> Tensor:
+def _bernoulli(draws: KeyedDraws, func: Torch, input: Tensor, p: float | None = None, **rest: object) -> Tensor:
     _check_training(draws, func)
     return (draws.uniform(input.shape, torch.float64) < (input if p is None else p)).to(input.dtype)
 
 
-def _uniform_(draws: KeyedDraws, func: Any, input: Tensor, low: float = 0.0, high: float = 1.0, **rest: Any) -> Tensor:
+def _uniform_(
+    draws: KeyedDraws, func: Torch, input: Tensor, low: float = 0.0, high: float = 1.0,
+    *, generator: object = None, **rest: float,
+) -> Tensor:  # fmt: skip
     _check_training(draws, func)
     low, high = rest.get("from", low), rest.get("to", high)
     return input.copy_(draws.uniform(input.shape, input.dtype) * (high - low) + low)
 
 
-def _normal_(draws: KeyedDraws, func: Any, input: Tensor, mean: float = 0.0, std: float = 1.0, **rest: Any) -> Tensor:
+def _normal_(
+    draws: KeyedDraws, func: Torch, input: Tensor, mean: float = 0.0, std: float = 1.0, **rest: object
+) -> Tensor:
     _check_training(draws, func)
     return input.copy_(_normal(draws, input.shape, input.dtype) * std + mean)
 
 
-def _new(normal: bool) -> Callable[..., Any]:
-    def instead(draws: KeyedDraws, func: Any, *given: Any, generator: Any = None, **rest: Any) -> Tensor:
+def _new(normal: bool) -> Torch:
+    def instead(draws: KeyedDraws, func: Torch, *args: object, generator: object = None, **rest: object) -> Tensor:
         _check_training(draws, func)
-        blank = torch.empty_like if func.__name__.endswith("_like") else torch.empty
-        like: Tensor = blank(*given, **rest)
-        found = (_normal if normal else KeyedDraws.uniform)(draws, like.shape, like.dtype)
-        return found.requires_grad_() if rest.get("requires_grad") else found
+        blank: Torch = torch.empty_like if func.__name__.endswith("_like") else torch.empty
+        like = blank(*args, **rest)
+        drawn = (_normal if normal else KeyedDraws.uniform)(draws, like.shape, like.dtype)
+        return drawn.requires_grad_() if rest.get("requires_grad") else drawn
 
     return instead
 
@@ -186,14 +200,14 @@ def _normal(draws: KeyedDraws, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     return ((-2 * (1 - u).log()).sqrt() * (2 * math.pi * v).cos()).to(dtype)
 
 
-def _refuse(draws: KeyedDraws, func: Any, *given: Any, **rest: Any) -> Any:
+def _refuse(draws: KeyedDraws, func: Torch, *args: object, **rest: object) -> NoReturn:
     raise BadInput("model", func.__name__, _REFUSED)
 
 
 def _refuse_in_training(
-    draws: KeyedDraws, func: Any, input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
-    *given: Any, **rest: Any,
-) -> Any:  # fmt: skip
+    draws: KeyedDraws, func: Torch, input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
+    *args: object, **rest: object,
+) -> Tensor:  # fmt: skip
     if training and draws.key is not None:
         raise BadInput("model", func.__name__, _REFUSED)
     return func(input, lower, upper, False)
@@ -202,20 +216,21 @@ def _refuse_in_training(
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def _opened(function: FunctionType) -> Callable[..., Any]:
+def _opened(function: FunctionType) -> Torch:
     """A function of `torch.nn.functional` whose inner calls are seen too: its body without the way out at the top."""
     gates = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _never)
     body = FunctionType(function.__code__, {**function.__globals__, **gates}, function.__name__, function.__defaults__)
     body.__kwdefaults__ = function.__kwdefaults__
 
-    def instead(draws: KeyedDraws, func: Any, *given: Any, **rest: Any) -> Any:
+    def instead(draws: KeyedDraws, func: Torch, *args: object, **rest: object) -> Tensor:
         with draws:
-            return body(*given, **rest)
+            drawn: Tensor = body(*args, **rest)
+        return drawn
 
     return instead
 
 
-def _never(*given: Any) -> bool:
+def _never(*args: object) -> bool:
     return False
 
 
@@ -226,7 +241,7 @@ _DROPOUTS |= {"feature_alpha_dropout": (True, True)}
 _REFUSED_NAMES = ("multinomial", "normal", "poisson", "randint", "randint_like", "randperm", "binomial")
 _REFUSED_METHODS = ("exponential_", "random_", "cauchy_", "geometric_", "log_normal_", "multinomial")
 
-_INSTEAD: dict[Any, Callable[..., Any]] = {
+_INSTEAD: dict[Callable[..., object], Callable[..., object]] = {
     **{getattr(F, name): _opened(getattr(F, name)) for name in _OPENED},
     **{getattr(torch, name): _dropout(*kind, writes=False) for name, kind in _DROPOUTS.items()},
     **{getattr(torch, name + "_"): _dropout(*kind, writes=True) for name, kind in _DROPOUTS.items()},

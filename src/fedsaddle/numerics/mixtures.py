@@ -14,7 +14,7 @@ from fedsaddle.numerics.projections import CappedSimplex, Projection, Simplex
 
 Reals = NDArray[np.float64]
 
-LARGE = 4096  # up to so many clients, every λ_i is written out
+LARGE = 4096  # clients, up to which every λ_i is stored
 FEW = 0.25  # and of more clients, once this share of them is listed
 
 
@@ -99,9 +99,9 @@ class Mixture:
             weights = np.maximum(z - _threshold(z, copies), 0)
         else:
             weights = CappedSimplex(high).clipped(self.table[1], torch.from_numpy(copies)).numpy()
-        kept = weights != weights[-1]  # whoever comes to the weight of the others is listed no more
-        kept[-1] = True
-        return _few(self.listed[kept], weights[kept])
+        differs = weights != weights[-1]  # whoever comes to the weight of the others is listed no more
+        differs[-1] = True
+        return _few(self.listed[differs], weights[differs])
 
     def through(self, project: Projection) -> Mixture:
         """What a map of all N entries gives."""
@@ -134,10 +134,10 @@ def _threshold(values: Reals, copies: Reals) -> float:
     """Michelot's algorithm for values that occur several times: drop what falls below until nothing does."""
     while True:
         threshold = float((values @ copies - 1) / copies.sum())
-        kept = values > threshold
-        if kept.all():
+        above = values > threshold
+        if above.all():
             return threshold
-        values, copies = values[kept], copies[kept]
+        values, copies = values[above], copies[above]
 
 
 def _few(listed: Ints, weights: Reals) -> Mixture:

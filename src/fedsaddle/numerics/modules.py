@@ -32,7 +32,7 @@ DROPOUTS = frozenset({nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.A
 
 
 def draws_numbers(module: nn.Module) -> bool | None:
-    """Whether a pass in training draws random numbers, as dropout does; None: only a pass can tell."""
+    """Whether a pass in training draws random numbers, as dropout does; None: known only after a pass."""
     kinds = {type(part) for part in module.modules()}
     if any(part.p > 0 and part.training for part in module.modules() if type(part) in DROPOUTS):  # type: ignore[operator]
         return True
@@ -40,7 +40,7 @@ def draws_numbers(module: nn.Module) -> bool | None:
 
 
 def takes_cohorts(module: nn.Module) -> bool | None:
-    """Whether `torch.func.vmap` can run it for several clients at once; None: only a pass can tell."""
+    """Whether `torch.func.vmap` can run it for several clients at once; None: known only after a pass."""
     parts = list(module.modules())
     if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) and _is_special(part) for part in parts):
         return False
@@ -183,8 +183,8 @@ class BareModule:
             own["module"] = self._module if main else copy.deepcopy(self._module).to(device)
         if not training and "twin" not in own:
             own["twin"] = evaluation_twin(own["module"])
-        found: nn.Module = own["module" if training else "twin"]
-        return found
+        twin: nn.Module = own["module" if training else "twin"]
+        return twin
 
 
 def laid(parameter: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ def channels_last(v: Tensor) -> Tensor:
     """Pictures or kernels with the channels last in memory.
 
     One channel is the same in memory either way, and torch takes it for channels first, where pooling is ten times
-    slower: its strides must say it.
+    slower: its strides must show it.
     """
     if v.shape[1] == 1:
         return v.reshape(len(v), *v.shape[2:], 1).permute(0, 3, 1, 2)

@@ -103,10 +103,10 @@ def _few_passes(w: Tensor) -> Tensor:
     active = w
     while True:
         threshold = (active.sum() - 1) / len(active)
-        kept = active[active > threshold]
-        if len(kept) == len(active):
+        above = active[active > threshold]
+        if len(above) == len(active):
             return (w - threshold).clamp(min=0)
-        active = kept
+        active = above
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def check_projection(key: str, project: Projection, start: Tensor) -> None:
 
 
 def check_map(key: str, project: Projection, points: Tensor) -> Tensor:
-    """Refuse what cannot be called with points, or does not give points of their shape.
+    """Raise `BadInput` unless it maps points to points of the same shape.
 
     Args:
         key: name of the argument, for the error.
@@ -187,16 +187,16 @@ def check_map(key: str, project: Projection, points: Tensor) -> Tensor:
         raise BadInput(key, project, "must be a function, such as fs.projections.Ball(1.0)")
     name = _name(project)
     try:
-        found: object = project(points.clone())
+        image: object = project(points.clone())
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as reason:
         first = str(reason).strip().split("\n")[0]
         raise BadInput(key, name, f"cannot take points of shape {tuple(points.shape)}: {first}") from reason
-    if not isinstance(found, Tensor):
-        raise BadInput(key, name, f"gave a {type(found).__name__}; it must give the nearest point, a tensor")
-    if found.shape != points.shape or found.dtype != points.dtype:
-        got, want = (f"{tuple(v.shape)} {v.dtype}" for v in (found, points))
+    if not isinstance(image, Tensor):
+        raise BadInput(key, name, f"gave a {type(image).__name__}; it must give the nearest point, a tensor")
+    if image.shape != points.shape or image.dtype != points.dtype:
+        got, want = (f"{tuple(v.shape)} {v.dtype}" for v in (image, points))
         raise BadInput(key, got, f"changed the shape or type of {want}; project along the last axis")
-    return found
+    return image
 
 
 def _name(project: object) -> str:

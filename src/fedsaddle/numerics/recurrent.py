@@ -7,14 +7,14 @@ forms the gradients of the weights by one product each. The layer of torch, one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-Found = tuple[Tensor, ...]
+Saved = tuple[Tensor, ...]
 _sigmoid_back, _tanh_back = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 
 
@@ -31,7 +31,7 @@ class _Passed(NamedTuple):
 # Gates are (C, T, B, G), states and cells (C, T + 1, B, H): the first is the one before the first step.
 
 
-def _lstm(gates: Tensor, h: Tensor, c: Tensor | None, weight: Tensor, bias: Tensor | None) -> Found:
+def _lstm(gates: Tensor, h: Tensor, c: Tensor | None, weight: Tensor, bias: Tensor | None) -> Saved:
     assert c is not None
     states, cells, H = _begin(gates, h), _begin(gates, c), h.shape[-1]
     for t in range(gates.shape[1]):
@@ -46,8 +46,8 @@ def _lstm(gates: Tensor, h: Tensor, c: Tensor | None, weight: Tensor, bias: Tens
     return states, cells, gates
 
 
-def _lstm_back(found: Found, weight: Tensor, dh: Tensor, dc: Tensor | None) -> _Passed:
-    states, cells, gates = found
+def _lstm_back(saved: Saved, weight: Tensor, dh: Tensor, dc: Tensor | None) -> _Passed:
+    states, cells, gates = saved
     slopes = torch.empty_like(gates, memory_format=torch.contiguous_format)
     H = states.shape[-1]
     h, c = dh[:, -1], torch.zeros_like(dh[:, -1]) if dc is None else dc[:, -1].clone()
@@ -65,7 +65,7 @@ def _lstm_back(found: Found, weight: Tensor, dh: Tensor, dc: Tensor | None) -> _
     return _Passed(slopes, slopes, h, c)
 
 
-def _gru(gates: Tensor, h: Tensor, c: None, weight: Tensor, bias: Tensor | None) -> Found:
+def _gru(gates: Tensor, h: Tensor, c: None, weight: Tensor, bias: Tensor | None) -> Saved:
     states, H = _begin(gates, h), h.shape[-1]
     inner = gates.new_empty(*gates.shape[:3], H)  # what the reset gate is multiplied with
     for t in range(gates.shape[1]):
@@ -78,8 +78,8 @@ def _gru(gates: Tensor, h: Tensor, c: None, weight: Tensor, bias: Tensor | None)
     return states, gates, inner
 
 
-def _gru_back(found: Found, weight: Tensor, dh: Tensor, dc: None) -> _Passed:
-    states, gates, inner = found
+def _gru_back(saved: Saved, weight: Tensor, dh: Tensor, dc: None) -> _Passed:
+    states, gates, inner = saved
     r, u, new = gates.chunk(3, -1)
     to_new = (1 - u) * (1 - new * new)
     slopes = torch.cat([to_new * inner * r * (1 - r), (states[:, :-1] - new) * u * (1 - u), to_new * r], -1)
@@ -92,8 +92,8 @@ def _gru_back(found: Found, weight: Tensor, dh: Tensor, dc: None) -> _Passed:
     return _Passed(torch.cat([slopes[..., : -new.shape[-1]], to_new], -1), slopes, h)
 
 
-def _plain(activate_: Callable[[Tensor], Tensor]) -> Callable[..., Found]:
-    def forward(gates: Tensor, h: Tensor, c: None, weight: Tensor, bias: Tensor | None) -> Found:
+def _plain(activate_: Callable[[Tensor], Tensor]) -> Callable[..., Saved]:
+    def forward(gates: Tensor, h: Tensor, c: None, weight: Tensor, bias: Tensor | None) -> Saved:
         states = _begin(gates, h)
         for t in range(gates.shape[1]):
             states[:, t + 1] = activate_(gates[:, t].baddbmm_(states[:, t], weight.mT))
@@ -103,8 +103,8 @@ def _plain(activate_: Callable[[Tensor], Tensor]) -> Callable[..., Found]:
 
 
 def _plain_back(slope: Callable[[Tensor], Tensor]) -> Callable[..., _Passed]:
-    def backward(found: Found, weight: Tensor, dh: Tensor, dc: None) -> _Passed:
-        slopes, h = slope(found[0][:, 1:]), dh[:, -1]
+    def backward(saved: Saved, weight: Tensor, dh: Tensor, dc: None) -> _Passed:
+        slopes, h = slope(saved[0][:, 1:]), dh[:, -1]
         for t in range(slopes.shape[1] - 1, -1, -1):
             h = torch.baddbmm(dh[:, t], slopes[:, t].mul_(h), weight)
         return _Passed(slopes, slopes, h)
@@ -119,7 +119,7 @@ def _begin(gates: Tensor, first: Tensor) -> Tensor:
 
 
 class _Kind(NamedTuple):
-    forward: Callable[..., Found]
+    forward: Callable[..., Saved]
     backward: Callable[..., _Passed]
     adds_bias: bool = True  # whether the bias of the states is one more bias of the inputs
 
@@ -133,6 +133,26 @@ _KINDS = {
 
 
 # --- a layer in one direction -----------------------------------------------------------------------------------------
+
+
+class _Context(Protocol):
+    """What autograd hands from the forward to the backward pass."""
+
+    kind: str
+    biases: bool
+    needs_input_grad: tuple[bool, ...]
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor, ...]: ...
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
+    def set_materialize_grads(self, value: bool) -> None: ...
+
+
+class _Mapped(Protocol):
+    """The axis that vmap hides."""
+
+    batch_size: int
 
 
 class _Layer(torch.autograd.Function):
@@ -153,13 +173,13 @@ class _Layer(torch.autograd.Function):
         w_h: Tensor,
         b_x: Tensor | None,
         b_h: Tensor | None,
-    ) -> Found:
+    ) -> Saved:
         way = _KINDS[kind]
         bias = b_x if b_x is None or b_h is None or not way.adds_bias else b_x + b_h
         return way.forward(_products(x, w_x, bias), h, c, w_h, b_h)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Found) -> None:
+    def setup_context(ctx: _Context, inputs: tuple[Any, ...], output: Saved) -> None:
         kind, x, _, _, w_x, w_h, b_x, _ = inputs
         ctx.kind, ctx.biases = kind, b_x is not None
         ctx.save_for_backward(x, w_x, w_h, *output)
@@ -167,26 +187,28 @@ class _Layer(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, dh: Tensor | None, *rest: Tensor | None) -> Any:
-        x, w_x, w_h, *found = ctx.saved_tensors
+    def backward(ctx: _Context, dh: Tensor | None, *rest: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, w_x, w_h, *saved = ctx.saved_tensors
         dc = rest[0] if ctx.kind == "lstm" else None
-        dh = torch.zeros_like(found[0]) if dh is None else dh
-        passed = _KINDS[ctx.kind].backward(tuple(found), w_h, dh, dc)
+        dh = torch.zeros_like(saved[0]) if dh is None else dh
+        passed = _KINDS[ctx.kind].backward(tuple(saved), w_h, dh, dc)
         to_x, to_h = passed.inputs.flatten(1, 2), passed.states.flatten(1, 2)
         wanted = ctx.needs_input_grad
         dx = torch.bmm(to_x, w_x).view(*passed.inputs.shape[:3], -1) if wanted[1] else None
         dw_x = torch.bmm(to_x.mT, x.flatten(1, 2)) if wanted[4] else None
-        dw_h = torch.bmm(to_h.mT, found[0][:, :-1].flatten(1, 2)) if wanted[5] else None
+        dw_h = torch.bmm(to_h.mT, saved[0][:, :-1].flatten(1, 2)) if wanted[5] else None
         db_x, db_h = (to_x.sum(1), to_h.sum(1)) if ctx.biases else (None, None)
         return None, dx, passed.h, passed.c, dw_x, dw_h, db_x, db_h
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], kind: str, *given: Tensor | None) -> Any:
+    def vmap(
+        info: _Mapped, in_dims: tuple[int | None, ...], kind: str, *given: Tensor | None
+    ) -> tuple[Saved, tuple[int, ...]]:
         """Fold the axis into that of clients."""
         size = info.batch_size
         merged = [None if v is None else _merged(v, at, size) for v, at in zip(given, in_dims[1:], strict=True)]
-        found = _Layer.apply(kind, *merged)  # type: ignore[no-untyped-call]
-        return tuple(v.unflatten(0, (size, -1)) for v in found), (0,) * len(found)
+        outputs = _Layer.apply(kind, *merged)  # type: ignore[no-untyped-call]
+        return tuple(v.unflatten(0, (size, -1)) for v in outputs), (0,) * len(outputs)
 
 
 def _merged(v: Tensor, at: int | None, size: int) -> Tensor:
@@ -209,7 +231,13 @@ def _products(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 class Unrolled(TorchFunctionMode):
     """Runs `torch.lstm` and its kin inside vmap; packed sequences and projections are left to torch."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Saved],
+        types: Sequence[type],
+        args: Any = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Saved:
         kind = _FUNCTIONS.get(func)
         if kind is None or not isinstance(args[2], list):  # packed sequences have sizes before the states
             return func(*args, **(kwargs or {}))
@@ -225,8 +253,8 @@ def is_batched(v: Tensor) -> bool:
 
 
 def _layers(
-    kind: str, x: Tensor, hx: Any, weights: list[Tensor], biases: bool, layers: int, p: float, train: bool,
-    bidirectional: bool, batch_first: bool,
+    kind: str, x: Tensor, hx: Tensor | Sequence[Tensor], weights: list[Tensor], biases: bool, layers: int, p: float,
+    train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Of one client, as vmap shows it; dropout between layers is torch's, which keyed draws replace."""
     first = hx if isinstance(hx, tuple | list) else (hx,)
@@ -255,10 +283,10 @@ def _one_way(
     h, c = (s[None].to(steps.dtype) for s in first) if len(first) == 2 else (first[0][None].to(steps.dtype), None)
     w_x, w_h, b_x, b_h = [v[None] for v in weights] + [None] * (4 - len(weights))
     with torch.autocast(steps.device.type, enabled=False):
-        found = _Layer.apply(kind, steps[None], h, c, w_x, w_h, b_x, b_h)  # type: ignore[no-untyped-call]
-    out = found[0][0, 1:]
+        outputs = _Layer.apply(kind, steps[None], h, c, w_x, w_h, b_x, b_h)  # type: ignore[no-untyped-call]
+    out = outputs[0][0, 1:]
     out = out.flip(0) if backwards else out
-    ends = [v[0, -1] for v in found[: len(first)]]
+    ends = [v[0, -1] for v in outputs[: len(first)]]
     return [out.transpose(0, 1) if batch_first else out, *ends]
 
 

@@ -176,11 +176,11 @@ class Concave:
         """By automatic differentiation."""
         at = u.detach().requires_grad_()
         with torch.enable_grad():
-            found: object = self.function(at)
-            if not isinstance(found, Tensor) or found.numel() != 1 or not found.requires_grad:
-                given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            slope: object = self.function(at)
+            if not isinstance(slope, Tensor) or slope.numel() != 1 or not slope.requires_grad:
+                given = tuple(slope.shape) if isinstance(slope, Tensor) else type(slope).__name__
                 raise BadInput("function", given, "must give one number, a tensor that torch made from the mixture")
-            (g,) = torch.autograd.grad(found.sum(), at)
+            (g,) = torch.autograd.grad(slope.sum(), at)
         return g
 
     def prox(self, z: Tensor, c: float) -> Tensor:

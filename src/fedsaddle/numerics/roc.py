@@ -112,7 +112,7 @@ def checked_rows(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Bools]:
 
 
 def positives(labels: ArrayLike) -> Bools:
-    """Which rows are positive (labels above 0); a label that is missing or no number is refused.
+    """Which rows are positive (labels above 0); a label that is missing or not a number is refused.
 
     Examples:
         >>> positives([1, 0, True]).tolist()

@@ -38,7 +38,7 @@ def at(step: Step, t: int) -> float:
 
 
 def if_scheduled(step: Step, t: int) -> float | None:
-    """A schedule's value in round t, which clients must be told; None for a number, which they know.
+    """A schedule's value in round t, which must be sent to clients; None for a number, which they have.
 
     Args:
         step: a number or a schedule.
@@ -55,11 +55,11 @@ def divisor(key: str, step: Step, t: int) -> float:
         step: a number or a schedule.
         t: round or stage.
     """
-    found = at(step, t)
-    if found < SMALLEST_STEP:
+    value = at(step, t)
+    if value < SMALLEST_STEP:
         remedy = f"is its value at {t}, and this algorithm divides by it; end above 0, such as with last = 0.001"
-        raise BadInput(key, found, remedy)
-    return found
+        raise BadInput(key, value, remedy)
+    return value
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,16 @@ def norms(g: Tensor) -> Tensor:
     That of single precision is taken as it is, which is several times quicker, unless a square is too large for it.
     """
     if g.dtype == torch.float32:
-        found: Tensor = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-        if torch.isfinite(found).all():
-            return found.double()
+        lengths: Tensor = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+        if torch.isfinite(lengths).all():
+            return lengths.double()
     return torch.linalg.vector_norm(g, dim=1, keepdim=True, dtype=torch.float64)  # type: ignore[no-any-return]
 
 
 def clip_factors(squares: Tensor, limit: float, weight: Tensor | None = None) -> Tensor:
     """`weight · min(1, limit / norm)` of each row, from the squares of the rows' norms.
 
-    A row whose norm is not finite counts nothing. With weights of at most 1, `factor · norm` is at most `limit`.
+    A row whose norm is not finite has factor 0. With weights of at most 1, `factor · norm` is at most `limit`.
     """
     norms = squares.sqrt()
     room = limit * (1 - MARGIN * torch.finfo(squares.dtype).eps)
@@ -35,7 +35,7 @@ def clip_factors(squares: Tensor, limit: float, weight: Tensor | None = None) ->
 
 
 def clipped_sum(rows: Tensor, limit: float, weight: Tensor | None = None) -> Tensor:
-    """The sum over rows of `rows (..., B, d)`, each shortened to `limit` and counted by its weight, `(..., d)`."""
+    """The sum over rows of `rows (..., B, d)`, each clipped to norm `limit` and weighted, `(..., d)`."""
     factors = clip_factors(rows.square().sum(-1), limit, weight)
     finite = torch.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
     return (finite * factors.unsqueeze(-1)).sum(-2)
@@ -100,7 +100,7 @@ class InPlace(NamedTuple):
     """A pass in training mode whose gradient is written, not formed.
 
     `write_(slope, into, keep, gain)` is `into ← keep into + gain gradient`, from a slope in the scores; `into` may be
-    `w`. With `keep` 0 it may hold anything, also what is no number.
+    `w`. With `keep` 0 it may hold anything, also NaN.
     """
 
     scores: Tensor  # (C, B, k)

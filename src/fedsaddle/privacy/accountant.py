@@ -48,7 +48,7 @@ def _package() -> Any:
 
 
 def require_accountant() -> None:
-    """Raise an error that says what to install, unless the accountant is there."""
+    """Raise `MissingData` with the package to install, unless the accountant is there."""
     _package()
 
 
@@ -137,10 +137,10 @@ def check_algorithm(algorithm: object) -> None:
 
 def task_releases(algorithm: object, task: str, sent: object) -> Releases:
     """What a client releases when it runs the task; `sent` comes from the server, and is not trusted."""
-    found = tasks_of(type(algorithm)).get(task)
-    if found is None or found.releases is None:
+    kind = tasks_of(type(algorithm)).get(task)
+    if kind is None or kind.releases is None:
         raise BadInput("algorithm", type(algorithm).__name__, f"its task {task!r} has no private form")
-    return found.releases(algorithm, sent)
+    return kind.releases(algorithm, sent)
 
 
 def planned_releases(algorithm: object, rounds: int) -> Releases:
@@ -150,7 +150,7 @@ def planned_releases(algorithm: object, rounds: int) -> Releases:
 
 
 def events_of(releases: Releases, units: int) -> Events:
-    """The releases of a client with so many rows, or patients, for the accountant."""
+    """The releases of a client with `units` rows, or patients, for the accountant."""
     rates: Counter[tuple[float, int]] = Counter()
     for (size, fields), count in releases.items():
         rates[1.0 if size is None else min(1.0, size / units), fields] += count
@@ -167,6 +167,6 @@ def to_plain(releases: Releases) -> list[list[int | None]]:
     return [[r.size, r.fields, n] for r, n in sorted(releases.items(), key=str)]
 
 
-def from_plain(stored: Iterable[Any]) -> Releases:
+def from_plain(stored: Iterable[tuple[int | None, int, int]]) -> Releases:
     """The releases of a JSON document."""
     return Counter({Release(size, fields): int(n) for size, fields, n in stored})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple
 
 import numpy as np
 import torch
@@ -18,12 +18,12 @@ from torch import Tensor
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, NobodyAnswered
 from fedsaddle.federation import tasks
-from fedsaddle.federation.clients import ClientsState, R, Task, merge_repeats
+from fedsaddle.federation.clients import ClientsState, Own, Sent, Task, merge_repeats
 from fedsaddle.federation.randomness import hash_words
-from fedsaddle.federation.records import UpdateOf, Visibility, bounds_marks, tensors, visibility
-from fedsaddle.federation.reduction import NOBODY, finite_clients, first_not_finite
-from fedsaddle.federation.wrappers import Wrapper
-from fedsaddle.files import write_atomically
+from fedsaddle.federation.records import R, Record, UpdateOf, Visibility, bounds_marks, tensors, visibility
+from fedsaddle.federation.reduction import NOBODY, Reduces, finite_clients, first_not_finite
+from fedsaddle.federation.wrappers import Wrapper, engine_of
+from fedsaddle.files import Json, JsonObject, write_atomically
 from fedsaddle.numerics.tensors import clip_factors
 from fedsaddle.privacy.accountant import Event, Events, epsilon_of, noise_for
 from fedsaddle.privacy.private import NOTES
@@ -34,14 +34,14 @@ from fedsaddle.privacy.site import SecretKeys, digest_of
 class Exchange(NamedTuple):
     """One noisy sum over clients, for the accountant."""
 
-    rate: float = 1.0  # probability of a client to be in it; 1 also where the server's next message tells who was
+    rate: float = 1.0  # probability of a client to be in it; 1 also if the server's next message shows who was
     population: int = 0  # clients that a sample of a fixed size is drawn from; 0: no sample
 
 
 Exchanges = Counter[Exchange]
 
 
-def check_client_level(algorithm: Any) -> None:
+def check_client_level(algorithm: object) -> None:
     """Raise `BadInput` for an algorithm that the server cannot make private."""
     name = type(algorithm).__name__
     if not isinstance(getattr(algorithm, "secret_cohorts", None), bool):
@@ -49,33 +49,30 @@ def check_client_level(algorithm: Any) -> None:
         raise BadInput("algorithm", name, f"has no client-level privacy: {reason}; it has no secret_cohorts")
     if getattr(algorithm, "weighting", "uniform") == "size":
         remedy = "has unbounded sensitivity; client-level privacy needs weighting = 'uniform'"
-        raise BadInput("weighting", algorithm.weighting, remedy)
-    if getattr(algorithm, "output", "last") != "last":
-        raise BadInput(
-            "output",
-            algorithm.output,
-            "makes clients send more than a model; client-level privacy needs output = 'last'",
-        )
+        raise BadInput("weighting", "size", remedy)
+    if (output := getattr(algorithm, "output", "last")) != "last":
+        remedy = "makes clients send more than a model; client-level privacy needs output = 'last'"
+        raise BadInput("output", output, remedy)
 
 
-def exchange_of(algorithm: Any, count: int, asked: int) -> Exchange:
-    """The exchange with so many of all clients.
+def exchange_of(algorithm: object, count: int, asked: int) -> Exchange:
+    """The exchange with `asked` of `count` clients.
 
     A sample makes it more private only where the algorithm has `secret_cohorts`: one is drawn for every exchange, no
     message shows who is in it, and clients remember nothing. Otherwise a client is taken to be in every exchange:
     DRFA's mixture shows whose losses were asked for, CODASCA's clients keep variates.
     """
-    if asked >= count or not algorithm.secret_cohorts:
+    if asked >= count or not getattr(algorithm, "secret_cohorts", False):
         return Exchange()
     return Exchange(asked / count, count)
 
 
 def planned_exchanges(algorithm: object, count: int, rounds: int) -> Exchanges:
-    """The exchanges of so many rounds."""
-    found: Exchanges = Counter()
+    """The exchanges of `rounds` rounds."""
+    exchanges: Exchanges = Counter()
     for planned in tasks.planned_exchanges(algorithm, rounds, count):
-        found[exchange_of(algorithm, count, planned.clients)] += planned.times
-    return found
+        exchanges[exchange_of(algorithm, count, planned.clients)] += planned.times
+    return exchanges
 
 
 def events(exchanges: Exchanges) -> Events:
@@ -88,7 +85,7 @@ def to_plain(exchanges: Exchanges) -> list[list[float]]:
     return [[e.rate, e.population, n] for e, n in sorted(exchanges.items())]
 
 
-def from_plain(stored: Any) -> Exchanges:
+def from_plain(stored: Iterable[tuple[float, float, float]]) -> Exchanges:
     """The exchanges of a JSON document."""
     return Counter({Exchange(float(rate), int(population)): int(n) for rate, population, n in stored})
 
@@ -142,7 +139,7 @@ class ClientPrivate(Wrapper):
     """The same clients, whose updates reach the server as a noisy mean of clipped ones."""
 
     privacy: Privacy
-    algorithm: Any
+    algorithm: object
     seed: int | None = None  # of the noise in a simulation; None: a secret of the server
     ledger: ServerLedger | None = None  # of a deployed run
     pending: Exchanges = field(default_factory=Counter)
@@ -150,12 +147,11 @@ class ClientPrivate(Wrapper):
 
     def __post_init__(self) -> None:
         check_client_level(self.algorithm)
-        engine: Any = self.inner
-        while not hasattr(engine, "reduce") and isinstance(engine, Wrapper):
-            engine = engine.inner
-        if not hasattr(engine, "reduce"):
+        engine = engine_of(self.inner)
+        if not isinstance(engine, Reduces):
             raise BadInput("engine", type(engine).__name__, "reduces replies itself, and so cannot add noise")
-        self._engine = engine
+        self._engine: Reduces = engine
+        self._asked: tuple[Exchange, tuple[int, int], Floats]  # of the present exchange
         assert self.privacy.rounds is not None
         self.plan = planned_exchanges(self.algorithm, self.count, self.privacy.rounds)
         self.noise = noise_for(events(self.plan), self.privacy.epsilon, self.privacy.delta)
@@ -179,17 +175,22 @@ class ClientPrivate(Wrapper):
         super().commit()
         self.committed, self.pending = self.committed + self.pending, Counter()
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask; the engine reduces the replies to a noisy mean."""
         clients, each = merge_repeats(cohort, weights, self.count)
         exchange = exchange_of(self.algorithm, self.count, len(clients))
         if self.ledger is None:
             self.pending[exchange] += 1
             self._require(self.committed + self.pending)
-        where = (self._round, self._exchange)
+        self._asked = exchange, (self._round, self._exchange), each
         self._exchange += 1
-        self._engine.reduce = lambda task, sent: ClippedMean(self, sent, exchange, where, each)
+        self._engine.reduce = self._reduction
         return self.inner.ask(cohort, task, sent, weights=weights)
+
+    def _reduction(self, task: Task[Own, Sent, R], sent: Sent) -> ClippedMean[R]:
+        return ClippedMean(self, sent, *self._asked)
 
     def keys(self, exchange: Exchange, where: tuple[int, int], sums: Mapping[str, Tensor]) -> SecretKeys | None:
         """The source of an exchange's noise, which is counted first; None in a simulation."""
@@ -219,17 +220,17 @@ class ClientPrivate(Wrapper):
         inner, spent = self.inner.state(), to_plain(self.spent)
         return ClientsState(inner.records, {**inner.notes, NOTES: {"spent": spent, **self.privacy.to_dict()}})
 
-    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: JsonObject, algorithm: object) -> None:
         """Restore the clients and what was spent from a checkpoint; a deployed run's ledger is newer, and stays."""
         super().restore(records, notes, algorithm)
         self.committed = from_plain(notes[NOTES]["spent"])
         self.pending.clear()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Entries about the clients for the summary, with the budget."""
         privacy, sampled = self.privacy, any(e.population for e in self.plan)
         fixed = "Rényi divergences of samples of a fixed size" if sampled else "privacy loss distributions"
-        budget = {
+        budget: dict[str, Json] = {
             "epsilon_spent": epsilon_of(events(self.spent), self.noise, privacy.delta) if self.spent else 0.0,
             "epsilon": privacy.epsilon,
             "delta": privacy.delta,
@@ -244,22 +245,22 @@ class ClientPrivate(Wrapper):
 
 
 @dataclass
-class ClippedMean:
+class ClippedMean(Generic[R]):
     """A reduction: the update of each client, all fields together, is clipped to norm C; the weighted sum is noised and
     divided by the weight of the cohort. A client that does not answer counts as no change. The noise is z C times the
     largest weight. Fields per client, such as DRFA's losses, are clipped to the bound, with noise of z times that."""
 
     of: ClientPrivate
-    sent: Any
+    sent: Record
     exchange: Exchange
     where: tuple[int, int]
     asked: Floats  # the weights of those who were asked
     sums: dict[str, Tensor] = field(default_factory=dict)
     lists: dict[str, list[Tensor]] = field(default_factory=dict)
     clients: list[Ints] = field(default_factory=list)
-    kind: type | None = None
+    kind: type[R] | None = None
 
-    def add(self, clients: Ints, weights: Floats, reply: object) -> None:
+    def add(self, clients: Ints, weights: Floats, reply: R) -> None:
         """Add the replies of `clients`; nothing is added if `Diverged` is raised."""
         if not bool(finite_clients(reply).all()):
             name, value = next((n, v) for n, v in tensors(reply) if not bool(torch.isfinite(v).all()))
@@ -282,22 +283,22 @@ class ClippedMean:
         self.kind = type(reply)
         self.clients.append(clients)
 
-    def answer(self) -> tuple[Ints, Any]:
+    def answer(self) -> tuple[Ints, R]:
         """The clients that answered, and the reduced record."""
         if self.kind is None:
             raise NobodyAnswered(NOBODY)
         of, total = self.of, float(self.asked.sum()) or 1.0
         exact = self.sums | {name: torch.cat(parts) for name, parts in self.lists.items()}
-        keys, found = of.keys(self.exchange, self.where, exact), {}
+        keys, noisy = of.keys(self.exchange, self.where, exact), {}
         for number, (name, value) in enumerate(exact.items()):
             noise = of.noise * of.normal(keys, self.where, number, value).to(value.device)
             if name in self.lists:
-                found[name] = value + of.privacy.loss_bound * noise
+                noisy[name] = value + of.privacy.loss_bound * noise
                 continue
             change = (value + of.privacy.clip * float(self.asked.max()) * noise) / total
             start = _origin(self.kind, name, self.sent)
-            found[name] = change if start is None else start.to(change.device) + change
-        return np.concatenate(self.clients), self.kind(**found)
+            noisy[name] = change if start is None else start.to(change.device) + change
+        return np.concatenate(self.clients), self.kind(**noisy)
 
 
 def _origin(kind: type, name: str, sent: object) -> Tensor | None:
@@ -305,7 +306,7 @@ def _origin(kind: type, name: str, sent: object) -> Tensor | None:
     return getattr(sent, mark.field) if isinstance(mark, UpdateOf) else None
 
 
-def _change(reply: object, name: str, value: Tensor, sent: object) -> Tensor:
+def _change(reply: Record, name: str, value: Tensor, sent: object) -> Tensor:
     """The change of a field by a client."""
     start = _origin(type(reply), name, sent)
     return value if start is None else value - start.to(value.device)
@@ -313,10 +314,10 @@ def _change(reply: object, name: str, value: Tensor, sent: object) -> Tensor:
 
 def few_clients(private: ClientPrivate) -> str:
     """A warning if the noise exceeds the signal of so few clients; empty if there are enough."""
-    algorithm, count = private.algorithm, private.count
-    asked = count if algorithm.sampled_clients is None else algorithm.sampled_clients
+    sampled: int | None = getattr(private.algorithm, "sampled_clients", None)
+    asked = private.count if sampled is None else sampled
     if asked >= FEW:
         return ""
     size = private.noise * private.privacy.clip / asked
-    told = f"privacy.unit = 'client' with {asked} clients a round: the noise of every number is {size:.2g}"
-    return f"{told}; it is for {FEW} clients and more, for fewer use unit = 'row' or 'patient'"
+    noise = f"privacy.unit = 'client' with {asked} clients a round: the noise of every number is {size:.2g}"
+    return f"{noise}; it is for {FEW} clients and more, for fewer use unit = 'row' or 'patient'"

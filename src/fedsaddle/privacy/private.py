@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.algorithms.protocols import dual_of, mixture_of
+from fedsaddle.algorithms.protocols import AnyAlgorithm, Wraps
 from fedsaddle.arguments import instance
 from fedsaddle.array_types import Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, ClientsState, R, Remembers, Site, Task, merge_repeats
-from fedsaddle.federation.tasks import Releases, WrappedTask
+from fedsaddle.federation.clients import Clients, ClientsState, Own, Remembers, Sent, Site, Task, merge_repeats
+from fedsaddle.federation.records import R, Record, replaced
+from fedsaddle.federation.tasks import Releases, WrappedTask, task_of
 from fedsaddle.federation.wrappers import Wrapper
+from fedsaddle.files import Json, JsonObject
 from fedsaddle.privacy.accountant import (
     check_algorithm,
     epsilon_of,
@@ -32,15 +34,15 @@ from fedsaddle.privacy.accountant import (
 )
 from fedsaddle.privacy.problems import PrivateMinimax, PrivateMinimisation, Sensitivities, check_model
 from fedsaddle.privacy.settings import Privacy
-from fedsaddle.privacy.site import PrivateSite
-from fedsaddle.problems.protocols import MinimaxProblem, Problem
+from fedsaddle.privacy.site import CheckedRows, PrivateSite, RowsSite, UnitRows
+from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 
 PRIVACY = "give fs.Privacy(epsilon=8)"
 MANY = 64  # clients that each have their own noise multiplier; beyond, clients with about as many rows share one
 
 
 @dataclass(frozen=True, kw_only=True)
-class Private:
+class Private(Wraps):
     """An algorithm with differential privacy of rows or patients, applied by each client before anything leaves it.
 
     In every local step the client draws a Poisson sample, clips each per-example gradient to norm C (of each player
@@ -66,9 +68,9 @@ class Private:
         True
     """
 
-    algorithm: Any
+    algorithm: AnyAlgorithm
     privacy: Privacy
-    inner: Any = field(init=False, repr=False, compare=False)
+    inner: AnyAlgorithm = field(init=False, repr=False, compare=False)
     plan: Releases = field(init=False, repr=False, compare=False)
     known: dict[int, float] = field(init=False, repr=False, compare=False, default_factory=dict)  # rows -> noise
 
@@ -84,36 +86,14 @@ class Private:
         require_accountant()
         limits = Sensitivities(self.privacy.clip, self.privacy.clip_y, self.privacy.loss_bound)
         problem = self.algorithm.problem
-        make = PrivateMinimax if isinstance(problem, MinimaxProblem) else PrivateMinimisation
-        object.__setattr__(self, "inner", replace(self.algorithm, problem=make(problem, limits)))
+        assert isinstance(problem, MinimaxProblem | MinimisationProblem)
+        private: PrivateMinimax | PrivateMinimisation
+        if isinstance(problem, MinimaxProblem):
+            private = PrivateMinimax(problem, limits)
+        else:
+            private = PrivateMinimisation(problem, limits)
+        object.__setattr__(self, "inner", replaced(self.algorithm, problem=private))
         object.__setattr__(self, "plan", planned_releases(self.algorithm, self.privacy.rounds))
-
-    @property
-    def problem(self) -> Problem:
-        """The problem without noise, for evaluation."""
-        found: Problem = self.algorithm.problem
-        return found
-
-    @property
-    def sampled_clients(self) -> int | None:
-        """Clients a round; None: all."""
-        found: int | None = self.algorithm.sampled_clients
-        return found
-
-    @property
-    def local_steps(self) -> Any:
-        """Steps at a client between two exchanges; for stages perhaps a schedule."""
-        return self.algorithm.local_steps
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a sample in the mean."""
-        return int(self.algorithm.batch_size)
-
-    @property
-    def output(self) -> str:
-        """Which iterate is the solution."""
-        return str(self.algorithm.output)
 
     def noise(self, units: int) -> float:
         """z, the noise multiplier of a client with that many rows, or patients."""
@@ -125,40 +105,29 @@ class Private:
         """ε of what a client with that many units has released so far; `many`: the run has many clients."""
         return epsilon_of(events_of(spent, units), self.noise(rounded(units, many)), self.privacy.delta)
 
-    def start(self, clients: Clients) -> Any:
+    def start(self, clients: Clients) -> Record:
         """The state of the algorithm."""
-        return self.inner.start(clients)
+        state: Record = self.inner.start(clients)
+        return state
 
-    def round(self, server: object, clients: Clients, rng: np.random.Generator) -> Any:
+    def round(self, server: Record, clients: Clients, rng: np.random.Generator) -> Record:
         """A round of the algorithm."""
-        return self.inner.round(server, _AskPrivate(clients, self), rng)
+        state: Record = self.inner.round(server, _AskPrivate(clients, self), rng)
+        return state
 
-    def fresh(self, site: Site) -> Any:
+    def fresh(self, site: Site) -> Record | None:
         """The initial memory of a client of the algorithm."""
         return self.inner.fresh(site) if isinstance(self.inner, Remembers) else None
-
-    def model(self, server: object) -> Tensor:
-        """The solution so far."""
-        found: Tensor = self.inner.model(server)
-        return found
-
-    def dual(self, server: object) -> Tensor | None:
-        """The y that goes with the solution, if there is one."""
-        return dual_of(self.inner, server)
-
-    def mixture(self, server: object) -> Tensor | None:
-        """λ, if there is one."""
-        return mixture_of(self.inner, server)
 
     def releases(self, task: str, sent: object) -> Releases:
         """What a client releases by that task."""
         return task_releases(self.algorithm, task, sent)
 
-    def run_task(self, name: str, own: object, sent: object, site: Site) -> tuple[Any, Any]:
+    def run_task(self, name: str, own: Record | None, sent: Record, site: Site) -> tuple[Record | None, Record]:
         """Run a task of the algorithm on private samples; an error if it releases more than declared."""
-        many = cast(Any, site).rows.count > MANY
-        seen = PrivateSite(site, lambda n: self.noise(rounded(n, many)), self.privacy.unit == "patient")
-        own, reply = getattr(self.inner, name)(own, sent, cast(Site, seen))
+        many = cast(RowsSite, site).rows.count > MANY
+        seen = PrivateSite(cast(RowsSite, site), lambda n: self.noise(rounded(n, many)), self.privacy.unit == "patient")
+        own, reply = task_of(self.inner, name)(own, sent, seen)
         if not within(seen.released(), self.releases(name, sent)):
             actual, declared = dict(seen.released()), dict(self.releases(name, sent))
             raise BadInput("algorithm", type(self.algorithm).__name__, f"released {actual} instead of {declared}")
@@ -171,9 +140,11 @@ class _AskPrivate(Wrapper):
 
     private: Private
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask for the private task."""
-        mine: Task[R] = WrappedTask(self.private, task.__name__)
+        mine = WrappedTask[Sent, R](self.private, task.__name__)
         return self.inner.ask(cohort, mine, sent, weights=weights)
 
 
@@ -210,7 +181,9 @@ class Accounted(Wrapper):
             self.spent[client] = self.spent.get(client, Counter()) + released
         self.pending.clear()
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask, if everybody's budget suffices."""
         clients, _ = merge_repeats(cohort, weights, self.count)
         released, plan = self.private.releases(task.__name__, sent), self.private.plan
@@ -229,20 +202,20 @@ class Accounted(Wrapper):
         spent = {str(client): to_plain(released) for client, released in self.spent.items()}
         return ClientsState(inner.records, {**inner.notes, NOTES: {"spent": spent, **self.private.privacy.to_dict()}})
 
-    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: JsonObject, algorithm: object) -> None:
         """Restore the clients and what was spent from a checkpoint."""
         super().restore(records, notes, algorithm)
         self.spent = {int(client): from_plain(stored) for client, stored in notes[NOTES]["spent"].items()}
         self.pending.clear()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Entries about the clients for the summary, with the budget."""
         return {**self.inner.report(), NOTES: self.budget()}
 
-    def budget(self) -> dict[str, Any]:
+    def budget(self) -> dict[str, Json]:
         """The largest ε spent so far by a client, the budget, and the range of noise."""
         privacy, many = self.private.privacy, self.count > MANY
-        about = {
+        about: dict[str, Json] = {
             "epsilon": privacy.epsilon,
             "delta": privacy.delta,
             "unit": privacy.unit,
@@ -271,21 +244,18 @@ def large_delta(account: Accounted) -> str:
     )
 
 
-def units_of(private: Private, rows: Any, sizes: Ints) -> Ints | None:
-    """Rows, or patients, of every client; an error if they cannot be sampled privately. `rows` is None at a server."""
-    if getattr(rows, "positives", None) is not None:
-        raise BadInput(
-            "positives_per_batch",
-            rows.positives,
-            "samples rows by label and so leaks labels; leave it out with privacy",
-        )
+def units_of(private: Private, rows: CheckedRows | None, sizes: Ints) -> Ints | None:
+    """Rows, or patients, of every client; `BadInput` if they cannot be sampled privately. A server has no `rows`."""
     if rows is not None:
+        if rows.positives is not None:
+            remedy = "samples rows by label and so leaks labels; leave it out with privacy"
+            raise BadInput("positives_per_batch", rows.positives, remedy)
         check_model(private.problem, *(v[:2] for v in rows.client(0)))
     if private.privacy.unit == "row":
         return np.asarray(sizes, dtype=np.int64)
     if rows is None:
         return None
-    if not hasattr(rows, "unit_rows") or getattr(rows, "units", None) is None:
+    if not isinstance(rows, UnitRows) or getattr(rows, "units", None) is None:
         remedy = "the data have no patient column; name it with `together`, or use unit = 'row'"
         raise BadInput("privacy.unit", "patient", remedy)
     return np.array([len(rows.unit_rows(c)) for c in range(rows.count)], dtype=np.int64)

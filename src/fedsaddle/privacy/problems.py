@@ -9,15 +9,16 @@ gradients is the gradient of rows whose slopes are clipped. Other modules go row
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
+from fedsaddle.federation.records import is_record, replaced
 from fedsaddle.numerics.chain import Chain, _slope
 from fedsaddle.numerics.flat import FlatModel, ShapedModel, flat_model
 from fedsaddle.numerics.tensors import ScoresCohorts, clip_factors, clipped_sum, shrink_
@@ -25,16 +26,46 @@ from fedsaddle.privacy.site import SampleNoise
 from fedsaddle.problems.protocols import (
     DualGradient,
     Gradients,
+    HasBestDual,
+    HasBestResponse,
     MeasuresClients,
     MinimaxProblem,
     MinimisationProblem,
     Pair,
     PairwiseProblem,
     PrimalGradient,
+    Problem,
     splits_by_row,
 )
-from fedsaddle.problems.scored import ByScores
+from fedsaddle.problems.scored import ByScores, Slopes
 from fedsaddle.problems.supervised import Supervised
+
+P = TypeVar("P", bound=Problem)
+
+
+@runtime_checkable
+class HasPenalty(Protocol):
+    """A problem with a penalty on the parameters of its model."""
+
+    model: nn.Module
+    l2: float
+    l2_biases: bool
+
+
+@runtime_checkable
+class HasRowSlopes(Protocol):
+    """A problem over a model that knows the slopes of single rows by formula."""
+
+    flat: FlatModel
+
+    def weights(self, x: Tensor) -> Tensor:
+        """The model's part of x."""
+        ...
+
+    def row_slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
+        """The slope of each row's own loss."""
+        ...
+
 
 RowGradients = Callable[[Tensor, Tensor, Tensor], Tensor]  # (d,), (B, ...) and slopes -> (B, d)
 
@@ -75,8 +106,8 @@ def row_sums(
     chain = flat.linear_chain
     if chain is not None and chain.fits(x):
         return chain_sums(chain, w, outputs, slope, bound, more)
-    found = module_sums(flat, w, x, slope, bound)
-    return RowSums(torch.nn.functional.pad(found.total, (0, more)), found.factors) if more else found
+    sums = module_sums(flat, w, x, slope, bound)
+    return RowSums(torch.nn.functional.pad(sums.total, (0, more)), sums.factors) if more else sums
 
 
 def chain_sums(chain: Chain, w: Tensor, outputs: list[Tensor], slope: Tensor, bound: Bound, more: int = 0) -> RowSums:
@@ -118,9 +149,9 @@ def module_sums(flat: FlatModel, w: Tensor, x: Tensor, slope: Tensor, bound: Bou
     totals, factors = [], []
     for c, own in enumerate(w.detach()):
         more = None if bound.more is None else bound.more[c]
-        found = _client_sums(flat, own, x[c], slope[c], Bound(bound.limit, bound.weight[c], more))
-        totals.append(found.total)
-        factors.append(found.factors)
+        sums = _client_sums(flat, own, x[c], slope[c], Bound(bound.limit, bound.weight[c], more))
+        totals.append(sums.total)
+        factors.append(sums.factors)
     return RowSums(torch.stack(totals), torch.stack(factors))
 
 
@@ -148,21 +179,21 @@ def _client_sums(flat: FlatModel, w: Tensor, x: Tensor, slope: Tensor, bound: Bo
         part = slice(first, first + rows)
         g = gradients(w, x[part], slope[part])
         more = None if bound.more is None else bound.more[part]
-        kept = Bound(bound.limit, bound.weight[part], more).factors(g.square().sum(1))
-        total += kept @ torch.where(torch.isfinite(g), g, 0.0)
-        factors.append(kept)
+        factor = Bound(bound.limit, bound.weight[part], more).factors(g.square().sum(1))
+        total += factor @ torch.where(torch.isfinite(g), g, 0.0)
+        factors.append(factor)
     return RowSums(total, torch.cat(factors))
 
 
 def _layers_of(chain: Chain, w: Tensor) -> list[Tensor]:
     """Views of `w (C, d)` as weights `(C, out, in)` and biases `(C, out)`, in order."""
     parts = iter(w.split_with_sizes(chain.sizes, -1))
-    found: list[Tensor] = []
+    layers: list[Tensor] = []
     for link in chain.links:
-        found.append(next(parts).view(len(w), link.outputs, link.inputs))
+        layers.append(next(parts).view(len(w), link.outputs, link.inputs))
         if link.bias:
-            found.append(next(parts))
-    return found
+            layers.append(next(parts))
+    return layers
 
 
 MOST = 1 << 24  # entries of per-example gradients in memory at a time
@@ -177,7 +208,7 @@ class Sensitivities:
     loss: float
 
 
-def check_problem(problem: Any) -> None:
+def check_problem(problem: object) -> None:
     """Refuse a problem whose gradient is no sum over rows, with the reason."""
     name = type(problem).__name__
     if isinstance(problem, PairwiseProblem | MeasuresClients):
@@ -204,7 +235,7 @@ def _has_batch_norm(module: nn.Module) -> bool:
     return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
 
 
-def check_model(problem: Any, rows: Tensor, labels: Tensor) -> None:
+def check_model(problem: Problem, rows: Tensor, labels: Tensor) -> None:
     """Refuse dropout, and models and problems that mix rows; `rows (n, ...)` give the shape and type to test with."""
     check_network(problem, rows)
     if not _by_formula(problem) and mixes_gradients(bare(problem), rows, labels):
@@ -212,7 +243,7 @@ def check_model(problem: Any, rows: Tensor, labels: Tensor) -> None:
         raise BadInput("problem", type(problem).__name__, f"has no private form: {remedy}")
 
 
-def check_network(problem: Any, rows: Tensor) -> None:
+def check_network(problem: object, rows: Tensor) -> None:
     """Refuse dropout, and models that mix rows."""
     flat = getattr(problem, "flat", None)
     if not isinstance(flat, FlatModel):
@@ -241,15 +272,15 @@ def mixes_rows(flat: FlatModel, rows: Tensor) -> bool:
     return not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
-def mixes_gradients(problem: Any, rows: Tensor, labels: Tensor) -> bool:
+def mixes_gradients(problem: Problem, rows: Tensor, labels: Tensor) -> bool:
     """Whether the gradient of two rows together is not the mean of theirs, at a point near the start."""
+    assert isinstance(problem, MinimisationProblem | MinimaxProblem)
     g, start = torch.Generator().manual_seed(0), problem.initial()
-    start = start if isinstance(start, tuple) else (start,)
-    at = [v + 0.1 * torch.randn(v.shape, generator=g, dtype=torch.float64).to(v) for v in start]
+    first = start if isinstance(start, tuple) else (start,)
+    at = [v + 0.1 * torch.randn(v.shape, generator=g, dtype=torch.float64).to(v) for v in first]
 
     def gradients(some: slice) -> tuple[Tensor, ...]:
-        batch, point = Batch(rows[None, some], labels[None, some]), [v[None] for v in at]
-        return problem.gradients(*point, batch)[:2] if len(at) > 1 else (problem.gradient(*point, batch),)
+        return _gradients(problem, [v[None] for v in at], Batch(rows[None, some], labels[None, some]))
 
     together, *alone = (gradients(some) for some in (slice(0, 2), slice(0, 1), slice(1, 2)) if some.start < len(rows))
     if len(alone) < 2:
@@ -261,33 +292,38 @@ def mixes_gradients(problem: Any, rows: Tensor, labels: Tensor) -> bool:
     return False
 
 
-def _by_formula(problem: Any) -> bool:
+def _by_formula(problem: object) -> bool:
     """Whether the library knows the gradients of single rows by formula: not where a subclass has its own gradient."""
-    kind = type(problem)
+    kind: type = type(problem)
     if isinstance(problem, Supervised):
         return all(getattr(kind, name) is getattr(Supervised, name) for name in ("value", "gradient", "_gradient"))
-    if not isinstance(problem, ByScores) or not hasattr(problem, "row_slopes"):
+    if not issubclass(kind, ByScores) or not isinstance(problem, HasRowSlopes):
         return False
     owners = {next(part for part in kind.__mro__ if name in vars(part)) for name in ("slopes", "row_slopes")}
     return kind.gradients is ByScores.gradients and len(owners) == 1
 
 
-def bare(problem: Any) -> Any:
+def _gradients(problem: MinimisationProblem | MinimaxProblem, at: Sequence[Tensor], batch: Batch) -> tuple[Tensor, ...]:
+    """The gradient of each player at a point."""
+    if isinstance(problem, MinimaxProblem):
+        return problem.gradients(at[0], at[1], batch)[:2]
+    return (problem.gradient(at[0], batch),)
+
+
+def bare(problem: P) -> P:
     """The problem without penalty and bound, which are no part of a row's gradient, and not compiled."""
-    if not is_dataclass(problem):
-        return problem
     plain = {"l2": 0.0, "clip": None, "compiled": False}
-    known = {f.name for f in fields(problem) if f.init}
+    known = {f.name for f in fields(problem) if f.init} if is_record(problem) else set[str]()
     changed = {k: v for k, v in plain.items() if k in known and getattr(problem, k) != v}
-    return replace(problem, **changed) if changed else problem  # type: ignore[type-var]
+    return replaced(problem, **changed) if changed else problem
 
 
-def penalty_model(problem: Any) -> ShapedModel | None:
+def penalty_model(problem: object) -> ShapedModel | None:
     """What knows the penalty on the model's parameters; None if there is none."""
-    if not getattr(problem, "l2", 0.0):
+    if not getattr(problem, "l2", 0.0) or not isinstance(problem, HasPenalty):
         return None
-    found = flat_model(problem.model, True, problem.l2, problem.l2_biases, None)
-    return found if isinstance(found, ShapedModel) else None
+    flat = flat_model(problem.model, True, problem.l2, problem.l2_biases, None)
+    return flat if isinstance(flat, ShapedModel) else None
 
 
 def noise_of(batch: Batch) -> SampleNoise:
@@ -297,21 +333,21 @@ def noise_of(batch: Batch) -> SampleNoise:
     return batch.keys
 
 
-class _Shared:
+class _Shared(Generic[P]):
     """Common part of both kinds of private problem."""
 
-    def __init__(self, problem: Any, limits: Sensitivities) -> None:
+    def __init__(self, problem: P, limits: Sensitivities) -> None:
         check_problem(problem)
         self.plain, self.limits = problem, limits
         self.bare, self.penalty, self.by_formula = bare(problem), penalty_model(problem), _by_formula(problem)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Sizes and settings of the plain problem; its methods are refused, as their results would have no noise."""
-        found = getattr(self.plain, name)
-        if callable(found):
+        value: object = getattr(self.plain, name)
+        if callable(value):
             remedy = f"{type(self.plain).__name__}.{name} has no private form; choose an algorithm that does without it"
             raise BadInput("privacy", name, remedy)
-        return found
+        return value
 
     @property
     def tail(self) -> int:
@@ -322,9 +358,9 @@ class _Shared:
         """No statistics to write."""
         return w
 
-    def row_measures(self, *given: Any) -> dict[str, Tensor]:
+    def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None, /) -> dict[str, Tensor]:
         """Measures of rows, for evaluation only."""
-        return self.plain.row_measures(*given)  # type: ignore[no-any-return]
+        return self.plain.row_measures(w, x, y, dual)
 
     def _penalised(self, g: Tensor, w: Tensor) -> Tensor:
         """With the gradient of the penalty, which does not depend on rows."""
@@ -340,28 +376,28 @@ class _Shared:
         return drawn.mean_of((bounded * drawn.weight).sum(1, keepdim=True), most)[:, 0]
 
 
-class PrivateMinimisation(_Shared, MinimisationProblem):
+class PrivateMinimisation(_Shared[MinimisationProblem], MinimisationProblem):
     """A minimisation problem for private clients."""
 
     def initial(self) -> Tensor:
         """The starting vector."""
-        return self.plain.initial()  # type: ignore[no-any-return]
+        return self.plain.initial()
 
     def value(self, w: Tensor, batch: Batch) -> Tensor:
         """The mean of the rows' losses, each at most the bound, with noise; and the penalty."""
         drawn, bare = noise_of(batch), self.bare
-        if self.by_formula:
+        if self.by_formula and isinstance(bare, Supervised):
             with torch.no_grad():
                 each = bare.loss.value(bare.flat.scores(w, batch.x), batch.y)
         else:
             each = torch.stack([_row_values(bare, (own,), batch, c) for c, own in enumerate(w)])
-        found = self._values(each, drawn)
-        return found if self.penalty is None else found + self.penalty.penalty(w)
+        value = self._values(each, drawn)
+        return value if self.penalty is None else value + self.penalty.penalty(w)
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """The mean of the rows' clipped gradients, with noise; and the gradient of the penalty."""
         drawn, bare, limit = noise_of(batch), self.bare, self.limits.primal
-        if self.by_formula:
+        if self.by_formula and isinstance(bare, Supervised):
             outputs = row_scores(bare.flat, w, batch.x)
             slope = bare.loss.slope(outputs[-1], batch.y)
             total = row_sums(bare.flat, w, batch.x, outputs, slope, Bound(limit, drawn.weight)).total
@@ -378,27 +414,27 @@ class PrivateMinimisation(_Shared, MinimisationProblem):
         return w.sub_(self.gradient(w, batch), alpha=step)
 
 
-class PrivateMinimax(_Shared, MinimaxProblem):
+class PrivateMinimax(_Shared[MinimaxProblem], MinimaxProblem):
     """A min-max problem for private clients."""
 
     def initial(self) -> Pair:
         """The starting point."""
-        return self.plain.initial()  # type: ignore[no-any-return]
+        return self.plain.initial()
 
     @property
-    def project_x(self) -> Any:
+    def project_x(self) -> Callable[[Tensor], Tensor]:
         """Of the problem."""
         return self.plain.project_x
 
     @property
-    def project_y(self) -> Any:
+    def project_y(self) -> Callable[[Tensor], Tensor]:
         """Of the problem."""
         return self.plain.project_y
 
     @property
-    def best_response(self) -> Any:
+    def best_response(self) -> Callable[[Tensor, Batch], Tensor] | None:
         """Whether the problem knows one."""
-        return getattr(self.plain, "best_response", None)
+        return self.plain.best_response if isinstance(self.plain, HasBestResponse) else None
 
     def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """No algorithm asks for it."""
@@ -427,17 +463,18 @@ class PrivateMinimax(_Shared, MinimaxProblem):
 
     def best_dual(self, x: Tensor, batch: Batch) -> Tensor:
         """The mean of the duals that are best for each row, each at most the bound of losses, with noise."""
-        drawn, most, found = noise_of(batch), self.limits.loss, []
+        assert isinstance(self.bare, HasBestDual)
+        drawn, most, best_dual, sums = noise_of(batch), self.limits.loss, self.bare.best_dual, []
         for c, own in enumerate(x):
             parts = [_alone((own,), batch, c, part) for part in _parts(len(drawn.weight[c]), len(own))]
-            each = torch.cat([self.bare.best_dual(*points, rows) for points, rows in parts])
-            found.append(clipped_sum(each, most, drawn.weight[c]))
-        return drawn.mean_of(torch.stack(found), most)
+            each = torch.cat([best_dual(points[0], rows) for points, rows in parts])
+            sums.append(clipped_sum(each, most, drawn.weight[c]))
+        return drawn.mean_of(torch.stack(sums), most)
 
     def _sums(self, x: Tensor, y: Tensor, batch: Batch) -> Pair:
         """The sums over rows of what each contributes to either player's gradient."""
         bare, weight = self.bare, noise_of(batch).weight
-        if not self.by_formula:
+        if not self.by_formula or not isinstance(bare, HasRowSlopes):
             limits = (self.limits.primal, self.limits.dual)
             each = [_row_sums(bare, pair, batch, c, limits) for c, pair in enumerate(zip(x, y, strict=True))]
             return torch.stack([gx for gx, _ in each]), torch.stack([gy for _, gy in each])
@@ -446,13 +483,13 @@ class PrivateMinimax(_Shared, MinimaxProblem):
         at = bare.row_slopes(outputs[-1], x, y, batch)
         more = None if at.rest is None else at.rest.square().sum(-1)
         bound, size = Bound(self.limits.primal, weight, more), 0 if at.rest is None else at.rest.shape[-1]
-        found = row_sums(bare.flat, w, batch.x, outputs, at.scores, bound, size)
-        gx = found.total
+        sums = row_sums(bare.flat, w, batch.x, outputs, at.scores, bound, size)
+        gx = sums.total
         if at.rest is not None:
-            rest = (at.rest * found.factors.unsqueeze(-1)).sum(1)
+            rest = (at.rest * sums.factors.unsqueeze(-1)).sum(1)
             if not torch.isfinite(rest.sum()):  # rows of weight 0 may be infinite
-                here = (found.factors != 0).unsqueeze(-1)
-                rest = (torch.where(here, at.rest, 0.0) * found.factors.unsqueeze(-1)).sum(1)
+                here = (sums.factors != 0).unsqueeze(-1)
+                rest = (torch.where(here, at.rest, 0.0) * sums.factors.unsqueeze(-1)).sum(1)
             gx[:, -size:] = rest
         return gx, clipped_sum(at.y, self.limits.dual, weight)
 
@@ -464,26 +501,29 @@ def _alone(at: tuple[Tensor, ...], batch: Batch, c: int, part: slice) -> tuple[t
 
 
 def _parts(rows: int, size: int) -> list[slice]:
-    """The rows in parts whose gradients of so many numbers each fit into memory."""
+    """The rows in parts, so that gradients of `size` numbers each fit into memory."""
     some = max(1, MOST // size)
     return [slice(first, first + some) for first in range(0, rows, some)]
 
 
-def _row_values(problem: Any, at: tuple[Tensor, ...], batch: Batch, c: int) -> Tensor:
+def _row_values(problem: MinimisationProblem, at: tuple[Tensor, ...], batch: Batch, c: int) -> Tensor:
     parts = (_alone(at, batch, c, part) for part in _parts(batch.x.shape[1], sum(len(v) for v in at)))
     with torch.no_grad():
-        return torch.cat([problem.value(*points, rows) for points, rows in parts])
+        return torch.cat([problem.value(points[0], rows) for points, rows in parts])
 
 
 def _row_sums(
-    problem: Any, at: tuple[Tensor, ...], batch: Batch, c: int, limits: tuple[float, ...]
+    problem: MinimisationProblem | MinimaxProblem,
+    at: tuple[Tensor, ...],
+    batch: Batch,
+    c: int,
+    limits: tuple[float, ...],
 ) -> tuple[Tensor, ...]:
     """The sums over the rows of client c of their clipped gradients, by the problem's own gradients of single rows."""
     weight = noise_of(batch).weight[c]
     totals = [torch.zeros_like(v) for v in at]
     for part in _parts(len(weight), sum(len(v) for v in at)):
         points, rows = _alone(at, batch, c, part)
-        found = problem.gradients(*points, rows)[:2] if len(at) > 1 else (problem.gradient(*points, rows),)
-        for total, g, limit in zip(totals, found, limits, strict=True):
+        for total, g, limit in zip(totals, _gradients(problem, points, rows), limits, strict=True):
             total += clipped_sum(g, limit, weight[part])
     return tuple(totals)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from math import inf, isinf
-from typing import Any
 
 from fedsaddle.arguments import choice, flag, number, whole
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json
 
 UNITS = ("row", "patient", "client")
 MOST_ROUNDS = 1_000_000_000
@@ -80,6 +80,6 @@ class Privacy:
         """The largest norm of a row's gradient in the second player."""
         return self.clip if self.dual_clip is None else self.dual_clip
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The differential privacy, for JSON."""
         return {key: value for key, value in asdict(self).items() if key != "secure_aggregation"}

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Protocol
+from typing import NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Batch
+from fedsaddle.federation.clients import Batch, Site
 from fedsaddle.federation.randomness import Words
 from fedsaddle.federation.tasks import Release, Releases
+from fedsaddle.federation.wrappers import SiteWrapper
 
 NOISE_STREAM = 64  # offset of the stream that seeds noise; algorithms use lower ones
 
@@ -38,10 +39,10 @@ class SeededNormals:
 
     def __call__(self, step: int, stream: int, call: int, size: int, like: Tensor) -> Tensor:
         """By torch's generator, seeded for each client and call."""
-        found, generator = torch.empty(len(self.seeds), size, dtype=like.dtype), torch.Generator()
-        for own, seed in zip(found.unbind(), self.seeds.tolist(), strict=True):
+        normal, generator = torch.empty(len(self.seeds), size, dtype=like.dtype), torch.Generator()
+        for own, seed in zip(normal.unbind(), self.seeds.tolist(), strict=True):
             own.normal_(generator=generator.manual_seed(_seed(int(seed * 2.0**53), call)))
-        return found.to(like.device)
+        return normal.to(like.device)
 
 
 def _seed(word: int, call: int) -> int:
@@ -87,32 +88,32 @@ class SecretKeys:
 
 def digest_of(*given: object) -> bytes:
     """A digest of records, tensors, arrays and plain values."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
 
     def add(thing: object) -> None:
         if isinstance(thing, np.ndarray):
             thing = torch.from_numpy(np.ascontiguousarray(thing))
         if isinstance(thing, Tensor):
             whole = thing.detach().cpu().clone(memory_format=torch.contiguous_format)
-            found.update(f"tensor {whole.dtype} {tuple(whole.shape)} ".encode())
-            found.update(whole.flatten().view(torch.uint8).numpy().tobytes() if whole.numel() else b"")
+            digest.update(f"tensor {whole.dtype} {tuple(whole.shape)} ".encode())
+            digest.update(whole.flatten().view(torch.uint8).numpy().tobytes() if whole.numel() else b"")
         elif is_dataclass(thing) and not isinstance(thing, type):
-            found.update(f"record {type(thing).__name__} ".encode())
+            digest.update(f"record {type(thing).__name__} ".encode())
             for one in fields(thing):
-                found.update(f"{one.name} ".encode())
+                digest.update(f"{one.name} ".encode())
                 add(getattr(thing, one.name))
         elif isinstance(thing, Mapping):
-            found.update(f"table {len(thing)} ".encode())
+            digest.update(f"table {len(thing)} ".encode())
             for key in sorted(thing):
                 add(str(key))
                 add(thing[key])
         else:
             text = repr(thing).encode()
-            found.update(f"{len(text)} ".encode() + text)
+            digest.update(f"{len(text)} ".encode() + text)
 
     for thing in given:
         add(thing)
-    return found.digest()
+    return digest.digest()
 
 
 ALL_STREAM = 63  # of the noise on sums over all rows
@@ -147,17 +148,53 @@ class SampleNoise:
         return noise.mul_(scale).add_(sums).div_(self.expected.to(sums.dtype)[:, None])
 
 
-class PrivateSite:
+@runtime_checkable
+class UnitRows(Protocol):
+    """Rows of clients by their units, such as patients."""
+
+    @property
+    def count(self) -> int:
+        """Number of clients N."""
+        ...
+
+    def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
+        """Features and targets of `rows[c]` of `clients[c]`."""
+        ...
+
+    def unit_rows(self, client: int) -> list[Ints]:
+        """The rows of each unit of a client."""
+        ...
+
+
+class CheckedRows(Protocol):
+    """Rows of clients of which the first client's show whether the model and the minibatches may be private."""
+
+    @property
+    def positives(self) -> float | None:
+        """The share of label 1 in every minibatch; None: as they come."""
+        ...
+
+    def client(self, i: int) -> tuple[Tensor, Tensor]:
+        """All rows of a client."""
+        ...
+
+
+class RowsSite(Site, Protocol):
+    """A site that holds the rows itself, as those of the engines do."""
+
+    rows: UnitRows
+    samples: int
+
+
+class PrivateSite(SiteWrapper):
     """A site whose batches are Poisson samples of rows or patients, with noise for their sums."""
 
-    def __init__(self, site: Any, multiplier_of: Callable[[int], float], patients: bool) -> None:
+    def __init__(self, site: RowsSite, multiplier_of: Callable[[int], float], patients: bool) -> None:
+        super().__init__(site)
         self._site, self._patients = site, patients
         self._units = _unit_counts(site) if patients else np.asarray(site.sizes.cpu().numpy(), dtype=np.int64)
         self._multipliers = torch.tensor([multiplier_of(int(n)) for n in self._units], dtype=torch.float64)
         self.drawn: list[SampleNoise] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._site, name)
 
     def minibatch(self, step: int, size: int, stream: int = 0, label: int | None = None) -> Batch:
         """Each row, or patient, with probability `size / n`; padded with weight 0."""
@@ -168,7 +205,7 @@ class PrivateSite:
         rows, weight = self._rows_of(chosen)
         return self._batch(rows, weight, step, stream, size, rates * self._units)
 
-    def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> Any:
+    def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> NoReturn:
         """Not private: a gradient of several batches at once does not split by row."""
         raise BadInput("algorithm", "minibatches", "gradients of several batches together have no private form")
 
@@ -186,7 +223,7 @@ class PrivateSite:
         """What the task has released so far."""
         return Counter(Release(d.size, d.fields) for d in self.drawn if d.fields)
 
-    def _poisson(self, step: int, stream: int, rates: Any) -> list[Ints]:
+    def _poisson(self, step: int, stream: int, rates: Floats) -> list[Ints]:
         """The units of a Poisson sample of each client, by geometric gaps between them."""
         most = float((rates * self._units).max())
         size = math.ceil(most + MORE * math.sqrt(most) + MORE)
@@ -212,7 +249,7 @@ class PrivateSite:
             weights.append(np.concatenate([*(np.full(len(r), 1 / len(r)) for r in own), np.empty(0)]))
         return _padded(rows, weights)
 
-    def _batch(self, rows: Ints, weight: Tensor, step: int, stream: int, size: int | None, expected: Any) -> Batch:
+    def _batch(self, rows: Ints, weight: Tensor, step: int, stream: int, size: int | None, expected: Floats) -> Batch:
         site = self._site
         x, y = (v.to(site.device) for v in site.rows.gather(site.clients, rows))
         dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
@@ -238,7 +275,7 @@ class PrivateSite:
         return SeededNormals(self._site.uniforms(step, 1, stream + NOISE_STREAM).cpu().numpy()[:, 0])
 
 
-def _padded(rows: Sequence[Ints], weights: Sequence[Any]) -> tuple[Ints, Tensor]:
+def _padded(rows: Sequence[Ints], weights: Sequence[Floats]) -> tuple[Ints, Tensor]:
     """Lists of different lengths as `(C, B)`; padding is row 0 with weight 0, and B at least 1."""
     longest = max(1, *(len(own) for own in rows))
     at, counted = np.zeros((len(rows), longest), dtype=np.int64), np.zeros((len(rows), longest))
@@ -247,6 +284,6 @@ def _padded(rows: Sequence[Ints], weights: Sequence[Any]) -> tuple[Ints, Tensor]
     return at, torch.from_numpy(counted)
 
 
-def _unit_counts(site: Any) -> Ints:
+def _unit_counts(site: RowsSite) -> Ints:
     """Patients of each client."""
     return np.array([len(site.rows.unit_rows(client)) for client in site.clients.tolist()], dtype=np.int64)

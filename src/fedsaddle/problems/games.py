@@ -162,8 +162,8 @@ class QuadraticGame(NonconvexPl):
         pull_c, pull_a = (each * (b * c).sum(-1)) @ b, (each * (b * a).sum(-1)) @ b
         eye = self.mu * torch.eye(self.dimension, dtype=torch.float64)
         system = torch.cat([torch.cat([eye, coupling], 1), torch.cat([coupling, -eye], 1)])
-        found = torch.linalg.solve(system, torch.cat([self.mu * at_a + pull_c, pull_a - self.mu * at_c]))
-        return found[: self.dimension], found[self.dimension :]
+        solution = torch.linalg.solve(system, torch.cat([self.mu * at_a + pull_c, pull_a - self.mu * at_c]))
+        return solution[: self.dimension], solution[self.dimension :]
 
     def pooled_measures(self, x: Tensor, dual: Tensor, rows: AllRows) -> dict[str, float]:
         """`|x - x*|² + |y - y*|²`; nothing where x or y is bounded, as the saddle is then another."""

@@ -21,7 +21,7 @@ from fedsaddle.numerics.tensors import Constant
 
 @runtime_checkable
 class Loss(Protocol):
-    """A loss of scores and targets. Inherit from it: what concerns classes then says that there are none."""
+    """A loss of scores and targets. Inherit from it: by default there are no classes."""
 
     name: ClassVar[str] = "own"  # as configs write it
 
@@ -38,7 +38,7 @@ class Loss(Protocol):
         return None
 
     def scores(self, classes: int) -> int | None:
-        """How many scores a row it takes for so many classes; None: targets are no classes."""
+        """Scores of a row for that number of classes; None: targets are not classes."""
         return None
 
     def classes(self, scores: Tensor) -> int | None:
@@ -374,8 +374,8 @@ class TorchLoss(Loss):
 
     def _checked(self, values: Tensor, shape: torch.Size) -> Tensor:
         if values.ndim == 0 or len(values) != shape.numel():
-            name, found = type(self.function).__name__, tuple(values.shape)
-            remedy = f'gives a loss of shape {found} for {shape.numel()} rows with reduction="none"; give one a row'
+            name, got = type(self.function).__name__, tuple(values.shape)
+            remedy = f'gives a loss of shape {got} for {shape.numel()} rows with reduction="none"; give one a row'
             raise BadInput("loss", name, remedy)
         return values.view(*shape, *values.shape[1:])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.problems.protocols import Gradients, MinimaxProblem, Pair
 from fedsaddle.problems.supervised import shares
+
+Scores = Callable[[Tensor], Tensor]  # rows -> their scores by the model with the parameters x
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Minimax(MinimaxProblem):
         best_response: y*(x) over weighted rows `(n, ...)` in closed form, for the measures; None if unknown.
     """
 
-    function: Callable[[Any, Tensor, Batch], Tensor]
+    function: Callable[[Tensor, Tensor, Batch], Tensor] | Callable[[Scores, Tensor, Batch], Tensor]
     start_y: Tensor
     start_x: Tensor | None = None
     model: nn.Module | None = None
@@ -135,11 +137,12 @@ class Minimax(MinimaxProblem):
         return values
 
     def _one(self, x: Tensor, y: Tensor, rows_x: Tensor, rows_y: Tensor, key: Tensor | None = None) -> Tensor:
-        at: Any = x if self.flat is None else self.flat.bound(x, key)
-        return self.function(at, y, Batch(rows_x, rows_y))
+        at = x if self.flat is None else self.flat.bound(x, key)
+        function = cast(Callable[[Tensor | Scores, Tensor, Batch], Tensor], self.function)
+        return function(at, y, Batch(rows_x, rows_y))
 
 
-def check_vector(key: str, v: Any) -> None:
+def check_vector(key: str, v: object) -> None:
     """Refuse what is no flat vector of finite numbers."""
     if not isinstance(v, Tensor) or not v.is_floating_point():
         given = str(v.dtype) if isinstance(v, Tensor) else v

@@ -283,12 +283,12 @@ def log_mean(logs: Tensor, weight: Tensor) -> Tensor:
     return (logs + weight.clamp_min(1e-30).log()).logsumexp(1) - math.log(logs.shape[1])
 
 
-def _one_each(found: object, u: Tensor) -> Tensor:
+def _one_each(values: object, u: Tensor) -> Tensor:
     """Validate the result of a user's own f: a number for each u."""
-    if not isinstance(found, Tensor) or found.shape != u.shape[:-1]:
-        given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    if not isinstance(values, Tensor) or values.shape != u.shape[:-1]:
+        given = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise BadInput("outer", given, f"must give one number for each u, of shape {tuple(u.shape[:-1])}")
-    return found
+    return values
 
 
 def _gradient(f: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:

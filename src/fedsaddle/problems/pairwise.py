@@ -164,8 +164,8 @@ class PairwiseRisk(OverModel, MinimisationProblem):
     def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Each row's f(u) over the rows given; 0 for rows outside of S1. Clients are measured over all rows instead."""
         offsets = np.arange(len(x) + 1, dtype=np.int64)
-        _, found = self.client_measures(w, x, y, offsets)
-        return {"loss": torch.from_numpy(np.nan_to_num(found["loss"]))}
+        _, measures = self.client_measures(w, x, y, offsets)
+        return {"loss": torch.from_numpy(np.nan_to_num(measures["loss"]))}
 
     def pooled_measures(self, w: Tensor, dual: Tensor | None, rows: AllRows) -> dict[str, float]:
         """AUROC, partial AUROC and average precision of all clients' rows together, for single scores."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedsaddle.problems.pair_losses import PairLoss, Scores, WeightedScores
     from fedsaddle.problems.regression import LinearLayout
 
-ModelMaker = Callable[[int], nn.Module]  # the model that gives so many scores a row
+ModelMaker = Callable[[int], nn.Module]  # number of scores a row -> the model
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class MinimaxProblem(Problem, Protocol):
 
 
 def splits_by_row(problem: object) -> bool:
-    """Whether a client's f_i is the mean of its rows' own values; else its problem says `row_by_row = False`."""
+    """Whether a client's f_i is the mean of its rows' own values; otherwise its problem has `row_by_row = False`."""
     return bool(getattr(problem, "row_by_row", True))
 
 

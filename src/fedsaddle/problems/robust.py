@@ -154,8 +154,8 @@ class RobustTraining(OverModel, MinimaxProblem):
         """Loss and accuracy of all rows under the one perturbation that ascent from zero finds."""
         apart = 1 if self.attack_rows is None else -(-len(rows.y) // self.attack_rows)
         y = self.attack(x, rows.x[::apart], rows.y[::apart])
-        found = self._measures(x, rows.x + y.view(self.shape), rows.y)
-        return {f"robust_{name}": float(values.mean()) for name, values in found.items()}
+        measures = self._measures(x, rows.x + y.view(self.shape), rows.y)
+        return {f"robust_{name}": float(values.mean()) for name, values in measures.items()}
 
     def attack(self, x: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
         """`attack_steps` normalised ascent steps on the mean loss over these rows."""

@@ -26,7 +26,7 @@ class OverModel:
     """A problem whose x holds the parameters of `model`.
 
     `l2` adds `(l2 / 2) |w|²` of the parameters to every client's loss, without biases if `l2_biases` is False; a
-    client's gradient in the parameters whose norm is above `clip` is shortened to it.
+    client's gradient in the parameters whose norm exceeds `clip` is clipped to it.
     """
 
     allows_statistics: ClassVar[bool] = True  # whether the gradients run the model in training mode
@@ -98,16 +98,16 @@ class ByScores(OverModel, MinimaxProblem):
 
     def descend_(self, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> DualGradient:
         """`x ← keep x - step ∇_x`, without a gradient in between; gives ∇_y where x was before."""
-        found: list[Slopes] = []
+        slopes: list[Slopes] = []
 
         def slope_of(scores: Tensor) -> Tensor:
-            found.append(self.slopes(scores, x, y, batch))
-            return found[0].scores
+            slopes.append(self.slopes(scores, x, y, batch))
+            return slopes[0].scores
 
         statistics = self.flat.descend_(self.weights(x), batch.x, slope_of, step, keep, batch.keys, batch.sizes)
-        if found[0].rest is not None:
-            shrink_(x[:, self.flat.dimension :], keep).sub_(found[0].rest, alpha=step)
-        return DualGradient(found[0].y, statistics)
+        if slopes[0].rest is not None:
+            shrink_(x[:, self.flat.dimension :], keep).sub_(slopes[0].rest, alpha=step)
+        return DualGradient(slopes[0].y, statistics)
 
 
 def unclipped(problem: Kind) -> Kind:

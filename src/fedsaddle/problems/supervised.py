@@ -250,10 +250,10 @@ class Supervised(HasHessian):
 
     def ridge(self) -> Tensor:
         """`l2`, and 0 for biases if they have no penalty."""
-        found = torch.full((self.dimension,), float(self.l2), dtype=torch.float64)
+        weights = torch.full((self.dimension,), float(self.l2), dtype=torch.float64)
         if self._free is not None:
-            found[self._free.to(found.device)] = 0
-        return found
+            weights[self._free.to(weights.device)] = 0
+        return weights
 
     def estimates_variance(self) -> bool:
         """For the square loss."""

@@ -404,6 +404,11 @@ def _ranked(run: StoredRun) -> str:
     missing = [visible(name) for name in scores.without_counts] if scores else []
     over = "Over the rows of all sites" + (f" but {', '.join(missing)}" if missing else "")
     known = scores.pooled.auroc_bounds if scores else None  # as in the section with the details
+    if scores is not None and scores.summed and known:
+        exact = interval_of(scores.pooled.auroc)
+        return (
+            f"{over}, the AUROC {f'is {with_interval(exact, 3)}' if exact else f'lies in the range {bounds(*known)}'}."
+        )
     if "auroc_low" in pooled:
         low, high = known or (pooled["auroc_low"], pooled["auroc_high"])
         return f"{over}, the AUROC lies in the range {bounds(low, high)} (bounds: sites merge small counts)."
@@ -455,9 +460,10 @@ def _cautions(run: StoredRun, ranks: bool) -> list[str]:
             "low by chance too."
         )
     if run.is_deployed:
+        summed = run.run_summary is not None and run.run_summary.scores is not None and run.run_summary.scores.summed
         found.append(
-            "The figures come from what may leave the sites: means, and counts of scores. Their bounds say how far the "
-            "counts leave them open; they are no confidence intervals."
+            "The figures come from what may leave the sites: means, figures of their own, and counts of scores."
+            + ("" if summed else " Bounds say how far counts leave a figure open; they are no confidence intervals.")
         )
     notes = run.finished.cautions if run.finished else ()
     return [*(f"{titled(visible(line))}." for line in notes), *found]

@@ -193,7 +193,7 @@ class StoredRun:
     @property
     def site_names(self) -> tuple[str, ...]:
         """The sites of a deployed run; empty for a simulation."""
-        return tuple(self.run_summary.sites) if self.run_summary is not None and self.run_summary.sites else self.up
+        return tuple(self.finished.sites) if self.finished is not None and self.finished.sites else self.up
 
     @property
     def is_deployed(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +14,10 @@ from fedsaddle.arguments import choice, number, whole
 from fedsaddle.array_types import Ints
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import R, Site, Task
-from fedsaddle.federation.records import ExactBounds, Visibility, bounds_marks, tensors, visibility
+from fedsaddle.federation.clients import Own, Sent, Site, Task
+from fedsaddle.federation.records import ExactBounds, R, Record, Visibility, bounds_marks, tensors, visibility
 from fedsaddle.federation.wrappers import Wrapper
+from fedsaddle.files import Json
 from fedsaddle.robust.reduction import origin
 
 ATTACKS = {"scale": -100.0, "sign-flip": -1.0, "flipped-labels": 1.0, "inflated-loss": 100.0}  # -> the usual factor
@@ -82,7 +82,7 @@ class Attack:
         """Whether the hostile clients train on wrong labels."""
         return self.name in ("flipped-labels", "inflated-loss")
 
-    def to_dict(self, count: int) -> dict[str, Any]:
+    def to_dict(self, count: int) -> dict[str, Json]:
         """For JSON."""
         factor = ATTACKS[self.name] if self.factor is None else self.factor
         return {**asdict(self), "clients": self.hostile(count).tolist(), "factor": factor}
@@ -97,23 +97,25 @@ class Attacked(Wrapper):
     def __post_init__(self) -> None:
         self.hostile = self.attack.hostile(self.count)
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask the clients."""
         changed_task = hostile_task(self.attack, self.hostile, task)
         return self.inner.ask(cohort, changed_task, sent, weights=weights)
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Entries about the clients for the summary, with the attack."""
         return {**self.inner.report(), "attack": self.attack.to_dict(self.count)}
 
 
-def hostile_task(attack: Attack, hostile: Ints, task: Task[R]) -> Task[R]:
+def hostile_task(attack: Attack, hostile: Ints, task: Task[Own, Sent, R]) -> Task[Own, Sent, R]:
     """The task as hostile clients run it; an engine finds its name and the algorithm as before."""
 
-    def run(own: Any, message: Any, site: Site) -> tuple[Any, R]:
-        own, reply = task(own, message, site)
+    def run(own: Own, message: Sent, site: Site) -> tuple[Own | None, R]:
+        new, reply = task(own, message, site)
         who = torch.from_numpy(np.isin(site.clients, hostile))
-        return own, changed(attack, reply, message, who) if who.any() else reply
+        return new, changed(attack, reply, message, who) if who.any() else reply
 
     for name in ("__self__", "__name__"):
         if hasattr(task, name):
@@ -132,22 +134,22 @@ def with_flipped_labels(rows: Stacked | Lazy, clients: Ints) -> Stacked:
     return replace(rows, y=y)
 
 
-def changed(attack: Attack, reply: R, sent: Any, who: Tensor) -> R:
+def changed(attack: Attack, reply: R, sent: Record, who: Tensor) -> R:
     """The replies with those of the clients `who (C,)` as the attack has them."""
     factor = ATTACKS[attack.name] if attack.factor is None else attack.factor
     visible, marks = visibility(type(reply)), bounds_marks(type(reply))
-    new: dict[str, Any] = {f.name: getattr(reply, f.name) for f in fields(reply)}  # type: ignore[arg-type]
+    new = {f.name: getattr(reply, f.name) for f in fields(reply)}
     for name, value in tensors(reply):
-        said = value.clone()
+        hostile = value.clone()
         if attack.name == "inflated-loss":
             if visible[name] is Visibility.PER_CLIENT:
-                said[who] = factor * value[who]
+                hostile[who] = factor * value[who]
         elif attack.name != "flipped-labels" and visible[name] is not Visibility.PER_CLIENT:
             if marks.get(name) in (ExactBounds.COUNT, ExactBounds.WIDE):
                 continue
             start = origin(type(reply), name, sent)
-            said[who] = factor * value[who] if start is None else start + factor * (value[who] - start)
+            hostile[who] = factor * value[who] if start is None else start + factor * (value[who] - start)
             if marks.get(name) is ExactBounds.WEIGHTS_FIRST:
-                said[..., 0] = value[..., 0]
-        new[name] = said
+                hostile[..., 0] = value[..., 0]
+        new[name] = hostile
     return type(reply)(**new)

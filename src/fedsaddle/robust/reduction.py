@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Generic
 
 import numpy as np
 import torch
@@ -14,10 +14,20 @@ from torch import Tensor
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput, Diverged, NobodyAnswered
-from fedsaddle.federation.clients import ClientsState, R, Task
-from fedsaddle.federation.records import ExactBounds, UpdateOf, Visibility, bounds_marks, tensors, visibility
-from fedsaddle.federation.reduction import NOBODY, Reduction, finite_clients, first_not_finite
+from fedsaddle.federation.clients import ClientsState, Own, Sent, Task
+from fedsaddle.federation.records import (
+    ExactBounds,
+    R,
+    Record,
+    UpdateOf,
+    Visibility,
+    bounds_marks,
+    tensors,
+    visibility,
+)
+from fedsaddle.federation.reduction import NOBODY, Reduces, Reduction, finite_clients, first_not_finite
 from fedsaddle.federation.wrappers import Wrapper
+from fedsaddle.files import Json, JsonObject
 from fedsaddle.robust.settings import Robust
 
 WINDOW = 10  # exchanges of one kind that a running median looks back on
@@ -64,7 +74,7 @@ class RunningScales:
     def scale(self, key: str, sizes: Floats) -> float:
         """Reference norm: largest of the running medians, with this exchange's, and of its own median if it suffices.
 
-        So nobody is cut short when updates grow, nor when most clients have little left to learn and a few have not; a
+        So nothing is clipped when updates grow, nor when most clients have little left to learn and a few have not; a
         small cohort is compared with earlier ones. Once there are enough of these, the clients' own median counts no
         more than `GROWTH` times what was usual, as hostile clients may be the most of a cohort by chance.
         """
@@ -72,14 +82,14 @@ class RunningScales:
         if int((sizes > 0).sum()) < ENOUGH:
             return usual
         own = _middle(sizes)
-        settled = len(self.sizes.get(key, ())) >= SETTLED and usual > 0
-        return max(usual, min(own, GROWTH * usual) if settled else own)
+        known = len(self.sizes.get(key, ())) >= SETTLED and usual > 0
+        return max(usual, min(own, GROWTH * usual) if known else own)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """For JSON."""
         return {"sizes": dict(self.sizes), "largest": dict(self.largest)}
 
-    def restore(self, stored: dict[str, Any]) -> None:
+    def restore(self, stored: JsonObject) -> None:
         """Restore the scales from a checkpoint."""
         self.sizes, self.largest = dict(stored["sizes"]), dict(stored["largest"])
         self.pending.clear()
@@ -87,32 +97,32 @@ class RunningScales:
 
 def _middle(sizes: Floats) -> float:
     """The median of the positive entries; 0 if there are none."""
-    found = sizes[sizes > 0]
-    return float(np.median(found)) if len(found) else 0.0
+    positive = sizes[sizes > 0]
+    return float(np.median(positive)) if len(positive) else 0.0
 
 
 FEW = 4.0  # numbers, below which an update has too few to have a usual length
-TAILS = 5.0  # scores may be so many times farther from what is usual than updates
+TAILS = 5.0  # times farther from the usual norm than updates that scores may be
 SLACK = 1e-6  # of rounding, for bounds that honest replies meet exactly
 
 
-def origin(kind: type, name: str, sent: Any) -> Tensor | None:
+def origin(kind: type, name: str, sent: Record) -> Tensor | None:
     """What an update of that field is measured from: a field of what was sent, or None for 0."""
     mark = bounds_marks(kind).get(name)
-    found = getattr(sent, mark.field, None) if isinstance(mark, UpdateOf) else None
-    return found if isinstance(found, Tensor) else None
+    start = getattr(sent, mark.field, None) if isinstance(mark, UpdateOf) else None
+    return start if isinstance(start, Tensor) else None
 
 
 def lengths(value: Tensor, start: Tensor | None) -> Floats:
     """`|value_c - start|` of each client, in double precision."""
     update = value.double() if start is None else value.double() - start.double()
     norms = torch.linalg.vector_norm(update.flatten(1), dim=1) if value.ndim > 1 else update.abs()
-    found: Floats = norms.numpy()
-    return found
+    sizes: Floats = norms.numpy()
+    return sizes
 
 
 def bounded(
-    settings: Robust, scales: RunningScales, task: str, sent: Any, clients: Ints, all_rows: Ints, reply: Any
+    settings: Robust, scales: RunningScales, task: str, sent: Record, clients: Ints, all_rows: Ints, reply: Record
 ) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
     """The fields changed by the bounds, with all replies stacked, and the (client, field) pairs that exceeded them."""
     changed: dict[str, Tensor] = {}
@@ -126,7 +136,7 @@ def bounded(
 
 
 def _looked_at(
-    settings: Robust, scales: RunningScales, task: str, sent: Any, rows: Ints, count: int, reply: Any
+    settings: Robust, scales: RunningScales, task: str, sent: Record, rows: Ints, count: int, reply: Record
 ) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
     """Each field with its bounded value, and the clients whose value exceeds the bounds."""
     visible, marks = visibility(type(reply)), bounds_marks(type(reply))
@@ -142,7 +152,7 @@ def _looked_at(
             yield name, value, new, value != new
         elif visible[name] is Visibility.AVERAGED:
             start = origin(type(reply), name, sent)
-            yield name, value, *_shortened(value, start, settings.norm_factor, scales, key)
+            yield name, value, *_clipped_to_usual(value, start, settings.norm_factor, scales, key)
         elif visible[name] is Visibility.PER_CLIENT and value.ndim == 1:
             yield name, value, *_lowered(value, settings.loss_factor, scales, key)
         elif visible[name] is Visibility.POOLED and value.ndim == 3:
@@ -150,7 +160,7 @@ def _looked_at(
             yield name, value, *_clamped(value, weighted, rows, factor, scales, key)
 
 
-def _shortened(
+def _clipped_to_usual(
     value: Tensor, start: Tensor | None, factor: float, scales: RunningScales, key: str
 ) -> tuple[Tensor, Tensor]:
     """Clip updates whose norm exceeds `factor` times the reference norm to the reference norm.
@@ -223,8 +233,8 @@ def trimmed_mean(points: Tensor, weights: Tensor, share: float) -> Tensor:
         values, order = x.sort(dim=0)
         upto = w[order].cumsum(0)
         low, high = share * upto[-1], (1 - share) * upto[-1]
-        kept = (torch.minimum(upto, high) - torch.maximum(upto - w[order], low)).clamp_(min=0)
-        return (kept * values).sum(0) / kept.sum(0)
+        inner = (torch.minimum(upto, high) - torch.maximum(upto - w[order], low)).clamp_(min=0)
+        return (inner * values).sum(0) / inner.sum(0)
 
     return _by_coordinate(middle, points, weights)
 
@@ -277,14 +287,14 @@ def centred_clipping(points: Tensor, weights: Tensor, centre: Tensor, radius: fl
 
 
 def _norms(x: Tensor) -> Tensor:
-    found: Tensor = torch.linalg.vector_norm(x, dim=-1)
-    return found
+    norms: Tensor = torch.linalg.vector_norm(x, dim=-1)
+    return norms
 
 
 def _by_coordinate(of: Callable[[Tensor, Tensor], Tensor], points: Tensor, weights: Tensor) -> Tensor:
     """Apply a rule for each coordinate to blocks of coordinates; points of weight 0 do not count."""
-    kept = weights > 0
-    x, w = points[kept], weights[kept].double()
+    counted = weights > 0
+    x, w = points[counted], weights[counted].double()
     return torch.cat([of(part.double(), w) for part in torch.split(x, BLOCK, 1)])
 
 
@@ -298,7 +308,7 @@ class Guard:
     counts: dict[int, Counter[str]] = field(default_factory=dict)
     pending: list[tuple[int, str]] = field(default_factory=list)
 
-    def __call__(self, task: Task[Any], sent: Any) -> RobustReduction:
+    def __call__(self, task: Task[Own, Sent, R], sent: Sent) -> RobustReduction[R]:
         """The reduction of one exchange."""
         return RobustReduction(self, str(getattr(task, "__name__", task)), sent)
 
@@ -314,23 +324,23 @@ class Guard:
             self.counts.setdefault(client, Counter())[name] += 1
         self.pending.clear()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Json]:
         """For a checkpoint, as plain JSON."""
         return {"scales": self.scales.to_dict(), **self.report()}
 
-    def restore(self, stored: dict[str, Any]) -> None:
+    def restore(self, stored: JsonObject) -> None:
         """Restore the state from a checkpoint."""
         self.scales.restore(stored["scales"])
         self.counts = {int(i): Counter(names) for i, names in stored["bounded"].items()}
         self.pending.clear()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Client -> which fields of its replies were bounded, and how often."""
         return {"bounded": {str(i): dict(names) for i, names in sorted(self.counts.items())}}
 
 
 @dataclass
-class RobustReduction:
+class RobustReduction(Generic[R]):
     """Collects the replies; `answer` bounds and aggregates them.
 
     If nothing is bounded and the aggregation is the mean, the result has the bits of the streaming reduction.
@@ -338,12 +348,12 @@ class RobustReduction:
 
     guard: Guard
     task: str
-    sent: Any
+    sent: Record
     clients: list[Ints] = field(default_factory=list)
     weights: list[Floats] = field(default_factory=list)
-    replies: list[Any] = field(default_factory=list)
+    replies: list[R] = field(default_factory=list)
 
-    def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
+    def add(self, clients: Ints, weights: Floats, reply: R) -> None:
         """Add the replies of `clients`; nothing is added if `Diverged` is raised."""
         if not bool(finite_clients(reply).all()):
             name, value = next((n, v) for n, v in tensors(reply) if not bool(torch.isfinite(v).all()))
@@ -352,7 +362,7 @@ class RobustReduction:
         self.weights.append(weights)
         self.replies.append(reply)
 
-    def answer(self) -> tuple[Ints, Any]:
+    def answer(self) -> tuple[Ints, R]:
         """The clients that answered, and the reduced record."""
         if not self.replies:
             raise NobodyAnswered(NOBODY)
@@ -360,7 +370,7 @@ class RobustReduction:
             self._bound()
         clients, kind = np.concatenate(self.clients), type(self.replies[0])
         robust = self._robust_fields()
-        rest = Reduction()
+        rest: Reduction[R] = Reduction()
         for who, weights, reply in zip(self.clients, self.weights, self.replies, strict=True):
             rest.add(who, weights, _without(reply, robust))
         return clients, kind(**rest.reduced(), **robust)
@@ -382,13 +392,13 @@ class RobustReduction:
         if self.guard.settings.aggregation == "mean" or not float(weights.sum()) > 0:
             return {}
         visible, marks = visibility(kind), bounds_marks(kind)
-        found: dict[str, Tensor] = {}
+        robust: dict[str, Tensor] = {}
         for name, like in tensors(self.replies[0]):
             if visible[name] is Visibility.AVERAGED and not isinstance(marks.get(name), ExactBounds):
                 points = self._stacked(name)
                 flat = self._aggregate(name, points.flatten(1) if points.ndim > 1 else points[:, None], weights)
-                found[name] = flat.to(like.dtype).view(like.shape[1:])
-        return found
+                robust[name] = flat.to(like.dtype).view(like.shape[1:])
+        return robust
 
     def _aggregate(self, name: str, points: Tensor, weights: Tensor) -> Tensor:
         settings = self.guard.settings
@@ -416,18 +426,18 @@ class RobustReduction:
         return values[0] if len(values) == 1 else torch.cat(values)
 
 
-def _without(reply: Any, names: dict[str, Tensor]) -> Any:
+def _without(reply: R, names: dict[str, Tensor]) -> R:
     return replace(reply, **dict.fromkeys(names)) if names else reply
 
 
 @dataclass
 class Guarded(Wrapper):
-    """The same clients, whose replies are bounded and aggregated as `robust` says."""
+    """The same clients, whose replies are bounded and aggregated by the settings `robust`."""
 
     robust: Robust
 
     def __post_init__(self) -> None:
-        if not hasattr(self.inner, "reduce"):
+        if not isinstance(self.inner, Reduces):
             name, remedy = type(self.inner).__name__, "reduces replies by itself; robust works on our own engines"
             raise BadInput("engine", name, f"{remedy}, or on one with an attribute `reduce` that it uses")
         self.guard = Guard(self.robust, self.inner.sizes)
@@ -443,7 +453,9 @@ class Guarded(Wrapper):
         super().commit()
         self.guard.commit()
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask the clients; the engine reduces their replies by the guard."""
         return self.inner.ask(cohort, task, sent, weights=weights)
 
@@ -452,12 +464,12 @@ class Guarded(Wrapper):
         inner = self.inner.state()
         return ClientsState(inner.records, {**inner.notes, "robust": self.guard.state()})
 
-    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: JsonObject, algorithm: object) -> None:
         """Restore the clients and the running scales from a checkpoint."""
         super().restore(records, notes, algorithm)
         if "robust" in notes:
             self.guard.restore(notes["robust"])
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Entries about the clients for the summary, with the setting and what was bounded."""
         return {**self.inner.report(), "robust": {**self.robust.to_dict(), **self.guard.report()}}

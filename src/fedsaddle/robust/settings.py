@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from fedsaddle.arguments import choice, flag, number, whole
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json
 
 NEEDS_REPLIES = "has to see each reply, which secure aggregation hides"
 AGGREGATIONS = ("mean", "trimmed-mean", "median", "geometric-median", "centred-clipping")
@@ -75,7 +75,7 @@ class Robust:
         """Whether it does anything; `bounds = None` counts as off."""
         return self.aggregation != "mean" or self.bounds is True
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """For JSON."""
         return asdict(self)
 

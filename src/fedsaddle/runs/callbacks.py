@@ -22,15 +22,25 @@ Returned = TypeVar("Returned")
 
 @dataclass(frozen=True)
 class Beginning:
-    """How a run begins, or continues after `done` rounds."""
+    """How a run begins, or continues after `done` rounds.
 
-    name: str  # of the algorithm
+    Args:
+        name: of the algorithm.
+        rounds: of the whole run.
+        done: rounds of earlier processes.
+        resumed: whether an earlier process began the run.
+        folder: where the run writes; None: nowhere.
+        clients: their names, in the order of a record's figures.
+        parameters: the algorithm's fields and the run's settings.
+    """
+
+    name: str
     rounds: int
-    done: int = 0  # rounds of earlier processes
-    resumed: bool = False  # whether an earlier process began the run
-    folder: Path | None = None  # where the run writes, if anywhere
-    clients: tuple[str, ...] = ()  # names, in the order of a record's figures
-    parameters: Mapping[str, Json] = field(default_factory=dict)  # the algorithm's fields and the run's settings
+    done: int = 0
+    resumed: bool = False
+    folder: Path | None = None
+    clients: tuple[str, ...] = ()
+    parameters: Mapping[str, Json] = field(default_factory=dict)
 
 
 class Callback:

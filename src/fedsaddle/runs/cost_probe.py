@@ -9,19 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedsaddle.algorithms.protocols import AnyAlgorithm, dual_of, iterations_of, mixture_of
-from fedsaddle.array_types import Ints
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import Diverged, FedSaddleError, NobodyAnswered
-from fedsaddle.federation.clients import R, Task, merge_repeats
+from fedsaddle.federation.clients import Own, Sent, Task, merge_repeats
 from fedsaddle.federation.randomness import server_generator
-from fedsaddle.federation.records import Visibility, tensors, visibility
+from fedsaddle.federation.records import R, Record, Visibility, tensors, visibility
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered, Wrapper
 from fedsaddle.metrics.measures import Measure
 from fedsaddle.runs.compatibility import check_algorithm, check_rows
@@ -37,13 +37,13 @@ COUNTING = 2.0  # seconds for the rounds that are only counted; the rest is extr
 class Kind:
     """What is known of the exchanges with one task."""
 
-    reply: Any
+    reply: Record
     clients: int  # that were really asked
     seconds: float  # of one client
     samples: float  # of one client
     times: int = 1
 
-    def answer(self, count: int) -> Any:
+    def answer(self, count: int) -> Record:
         """A reply of that many clients: averages as they are, and as many rows as they would send."""
         if count == self.clients:
             return self.reply
@@ -75,7 +75,9 @@ class CostProbe(Wrapper):
         """Samples that clients would have processed."""
         return round(self.processed)
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask really, or say again what was said before."""
         clients, total = merge_repeats(cohort, weights, self.count)
         name = getattr(task, "__name__", type(task).__name__)
@@ -87,10 +89,11 @@ class CostProbe(Wrapper):
             self.spent += time.perf_counter() - began
         self.seconds += kind.seconds * len(clients)
         self.processed += kind.samples * len(clients)
-        reply: R = kind.answer(len(clients))
-        return clients, reply
+        return clients, cast(R, kind.answer(len(clients)))
 
-    def _measured(self, clients: Ints, task: Task[Any], sent: Any, weights: Any, before: Kind | None) -> Kind:
+    def _measured(
+        self, clients: Ints, task: Task[Own, Sent, R], sent: Sent, weights: Floats, before: Kind | None
+    ) -> Kind:
         most = len(clients)
         if before is None:  # one client alone, to see how long it takes
             began = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -205,7 +205,8 @@ class LocalEvaluator:
 
     def _position(self, part: str, at: Solution) -> Position:
         held = self.validation if part == "validation" else self.test
-        return Position(self.problem, at.model, at.dual, self.train, held)
+        train = cast(Stacked, self.train)  # only measures of a user's own see rows that are loaded lazily
+        return Position(self.problem, at.model, at.dual, train, held)
 
 
 def _evaluated(problem: Problem, at: Solution, rows: Stacked | Lazy) -> Measured:

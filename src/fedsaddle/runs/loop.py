@@ -28,7 +28,7 @@ from fedsaddle.errors import NOBODY, BadInput, Diverged, NobodyAnswered, NotFini
 from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
-from fedsaddle.files import Json, Record
+from fedsaddle.files import Json, JsonObject, Record
 from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.selection import main_part_name
 from fedsaddle.privacy.settings import Privacy
@@ -320,7 +320,7 @@ class Loop:
 
     def _warn_of_left_out(self) -> None:
         """Warn once of each simulated client whose replies are left out."""
-        for client, reasons in self.given_engine.report().get("left_out", {}).items():
+        for client, reasons in JsonObject(self.given_engine.report()).get("left_out", {}).items():
             if client not in self._warned:
                 self._warned.add(client)
                 reason = f"client {client} {next(iter(reasons))}"

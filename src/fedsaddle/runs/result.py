@@ -23,15 +23,25 @@ State = TypeVar("State", default=Any)  # of the server
 
 @dataclass(frozen=True)
 class Result(Generic[State]):
-    """A finished run; `server` is its last state, `selected` the model of its best round if it chose one."""
+    """A finished run.
+
+    Args:
+        algorithm: as it was given to `fs.run`.
+        server: its state after the last round.
+        history: the evaluations, as in metrics.jsonl.
+        document: the summary, as in summary.json, as a typed document.
+        selected: the model of the best round, if the run chose one by validation rows; None: the last round's counts.
+        own: layers that clients keep to themselves; None: there are none.
+        features: names of the data's columns, where they are known.
+    """
 
     algorithm: Algorithm[State]
     server: State
     history: list[Record]
-    document: RunSummary  # what summary.json says
+    document: RunSummary
     selected: Tensor | None = None
-    own: OwnLayers | None = None  # layers that clients keep to themselves
-    features: tuple[str, ...] = ()  # the names of the data's columns, where they are known
+    own: OwnLayers | None = None
+    features: tuple[str, ...] = ()
 
     @cached_property
     def summary(self) -> Record:

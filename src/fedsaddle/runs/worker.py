@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,7 +20,7 @@ from fedsaddle.engines.choose import keep_freed_memory
 from fedsaddle.engines.device import CPU, be_deterministic, find_device
 from fedsaddle.engines.workers import Worker, WorkersFailed, one_thread
 from fedsaddle.errors import BadInput, FedSaddleError, within
-from fedsaddle.federation.clients import Task
+from fedsaddle.federation.tasks import AnyTask
 from fedsaddle.files import Json, JsonObject
 from fedsaddle.robust.attacks import Attack, hostile_task, with_flipped_labels
 from fedsaddle.runs.checkpoints import fingerprint
@@ -112,7 +111,7 @@ def attacked_worker(
     if attack is None:
         return Worker(algorithm, rows, device=device, precision=precision)
     hostile = attack.hostile(rows.count)
-    change: Callable[[Task[Any]], Task[Any]] = lambda task: hostile_task(attack, hostile, task)  # noqa: E731
+    change: Callable[[AnyTask], AnyTask] = lambda task: hostile_task(attack, hostile, task)  # noqa: E731
     trained = with_flipped_labels(rows, hostile) if attack.flips_labels else rows
     return Worker(algorithm, trained, change, device, precision)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,8 @@ from torch import Tensor
 
 from fedsaddle.array_types import Floats
 from fedsaddle.errors import BadMessage
-from fedsaddle.federation.records import Visibility, tensors, visibility
+from fedsaddle.federation.records import Record, Visibility, tensors, visibility
+from fedsaddle.files import Json
 
 Words = NDArray[np.uint64]
 LARGEST = 2.0**22  # of a value: 4,194,304
@@ -67,7 +67,7 @@ class Field:
         """Bytes of one number on the wire."""
         return 8 if self.dtype == "float64" else 7
 
-    def told(self) -> list[Any]:
+    def to_list(self) -> list[Json]:
         """For JSON."""
         return [self.name, self.dtype, list(self.shape)]
 
@@ -75,7 +75,7 @@ class Field:
 Layout = tuple[Field, ...]  # the averaged fields of a reply, in order; the words of a reply end with that of its share
 
 
-def layout_of(reply: object) -> Layout:
+def layout_of(reply: Record) -> Layout:
     """The averaged fields of a reply of one client; whole numbers count as float32, as their mean does."""
     visible = visibility(type(reply))
     return tuple(
@@ -85,16 +85,16 @@ def layout_of(reply: object) -> Layout:
     )
 
 
-def read_layout(told: object) -> Layout:
+def read_layout(listed: object) -> Layout:
     """Parse the layout that a site sent; raise `BadMessage` if it is malformed."""
-    found = []
-    for one in told if isinstance(told, list) and len(told) <= 64 else [None]:
+    layout = []
+    for one in listed if isinstance(listed, list) and len(listed) <= 64 else [None]:
         name, dtype, shape = one if isinstance(one, list) and len(one) == 3 else (None, None, None)
         sizes = isinstance(shape, list) and len(shape) <= 8 and all(type(n) is int and 0 <= n < 2**48 for n in shape)
         if not isinstance(name, str) or dtype not in _DTYPES or not sizes:
             raise BadMessage("a masked reply without a list of its fields")
-        found.append(Field(name, dtype, tuple(shape or ())))
-    return tuple(found)
+        layout.append(Field(name, dtype, tuple(shape or ())))
+    return tuple(layout)
 
 
 def shares_of(weights: Floats) -> Floats:
@@ -118,7 +118,7 @@ def share_word(share: float) -> int:
     return round(share * 2.0**SHARE_BITS)
 
 
-def encode(reply: object, share: float) -> Words:
+def encode(reply: Record, share: float) -> Words:
     """The averaged fields of one client's reply, times its share, and the share itself."""
     layout = layout_of(reply)
     words = np.empty(sum(one.size for one in layout) + 1, dtype=np.int64)
@@ -142,14 +142,14 @@ def encode(reply: object, share: float) -> Words:
 def decode(words: Words, layout: Layout) -> dict[str, Tensor]:
     """The weighted mean of each field, from the sum of all words."""
     total = int(words[-1:].view(np.int64)[0]) * 2.0**-SHARE_BITS
-    found, at = {}, 0
+    means, at = {}, 0
     for one in layout:
         spare = np.int64(64 - 8 * one.width)
         whole = (words[at : at + one.size].view(np.int64) << spare) >> spare  # the sign of the bytes that are sent
         mean = whole.astype(np.float64) * 2.0**-one.bits / (total or 1.0)  # total weight 0: the sum is 0
-        found[one.name] = torch.from_numpy(mean).to(_DTYPES[one.dtype]).reshape(one.shape)
+        means[one.name] = torch.from_numpy(mean).to(_DTYPES[one.dtype]).reshape(one.shape)
         at += one.size
-    return found
+    return means
 
 
 _PLANES = {8: (("<u8", 0, 1, 0),), 7: (("<u4", 0, 2, 0), ("<u2", 2, 4, 32), ("u1", 6, 8, 48))}
@@ -204,18 +204,18 @@ def sum_of(replies: Sequence[Tensor], layout: Layout) -> Words:
     return total
 
 
-def _add_(total: Words, parts: Sequence[NDArray[np.generic]], bit: int) -> None:
-    """Add the sum of the parts, shifted by so many bits."""
+def _add_(total: Words, parts: Sequence[NDArray[np.integer]], bit: int) -> None:
+    """Add the sum of the parts, shifted by `bit` bits."""
     wide = np.uint32 if parts[0].itemsize <= 2 and len(parts) < 2**16 else np.uint64  # 32 bits are faster, and enough
     for begin in range(0, len(total), _CHUNK):
         here = slice(begin, begin + _CHUNK)
-        found: NDArray[Any] = parts[0][here].astype(wide)
+        sums: NDArray[np.uint32 | np.uint64] = parts[0][here].astype(wide)
         for part in parts[1:]:
-            found += part[here]
-        total[here] += np.left_shift(found, np.uint64(bit), dtype=np.uint64)
+            sums += part[here]
+        total[here] += np.left_shift(sums, np.uint64(bit), dtype=np.uint64)
 
 
-def shown_fields(reply: object) -> Mapping[str, Tensor]:
+def shown_fields(reply: Record) -> Mapping[str, Tensor]:
     """The fields that the server sees of each client: pooled and per client."""
     visible = visibility(type(reply))
     return {name: value for name, value in tensors(reply) if visible[name] is not Visibility.AVERAGED}

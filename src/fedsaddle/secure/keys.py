@@ -105,8 +105,8 @@ class RunKeys:
 
 def roster_of(run: str, names: Sequence[str], publics: Sequence[bytes]) -> bytes:
     """A digest of a run, its sites in their order, and their keys."""
-    told = {"run": run, "sites": list(names), "keys": [public.hex() for public in publics]}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+    content = {"run": run, "sites": list(names), "keys": [public.hex() for public in publics]}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
 
 
 def new_signing_key() -> bytes:
@@ -141,5 +141,5 @@ def verify(known: bytes, signature: bytes, run: str, site: str, names: Sequence[
 
 
 def _statement(run: str, site: str, names: Sequence[str], public: bytes) -> bytes:
-    told = {"key of secure aggregation": public.hex(), "run": run, "site": site, "sites": list(names)}
-    return json.dumps(told, sort_keys=True).encode()
+    content = {"key of secure aggregation": public.hex(), "run": run, "site": site, "sites": list(names)}
+    return json.dumps(content, sort_keys=True).encode()

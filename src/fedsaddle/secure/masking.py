@@ -136,10 +136,10 @@ class SiteMasks:
     def log(self, nonce: str, question: Question, reply: str) -> None:
         """Log an answer before it leaves; refuse another answer to the same question, or under the same nonce."""
         with self.answers.locked():
-            found = self.answers.get(nonce)
-            if found is None:
+            logged = self.answers.get(nonce)
+            if logged is None:
                 self.answers.put(nonce, LoggedAnswer(question, reply))
-            elif (found.question, found.reply) != (question, reply):
+            elif (logged.question, logged.reply) != (question, reply):
                 raise Refused("another answer to a question that was answered before; its mask is used once only")
 
     def open(self, nonce: str, alive: Sequence[int]) -> UnmaskShare:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic
 
 import numpy as np
 import torch
@@ -13,11 +13,12 @@ from torch import Tensor
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput, Diverged, NobodyAnswered
-from fedsaddle.federation.clients import R, Task, merge_repeats
-from fedsaddle.federation.records import Visibility, select_clients, tensors, visibility
-from fedsaddle.federation.reduction import NOBODY, finite_clients, first_not_finite
+from fedsaddle.federation.clients import Own, Sent, Task, merge_repeats
+from fedsaddle.federation.records import R, Visibility, select_clients, tensors, visibility
+from fedsaddle.federation.reduction import NOBODY, Reduces, finite_clients, first_not_finite
 from fedsaddle.federation.tasks import tasks_of
-from fedsaddle.federation.wrappers import Wrapper
+from fedsaddle.federation.wrappers import Wrapper, engine_of
+from fedsaddle.files import Json
 from fedsaddle.secure.fixed_point import (
     LEAST_SITES,
     Layout,
@@ -49,7 +50,7 @@ class SeenFields:
             if name in names:
                 (self.sums if visible is Visibility.AVERAGED else self.single).add(f"{kind.__name__}.{name}")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """For JSON."""
         return {"secure_aggregation": {"sums": sorted(self.sums), "single": sorted(self.single)}}
 
@@ -68,10 +69,8 @@ class Secured(Wrapper):
 
     def __post_init__(self) -> None:
         require_cryptography()
-        engine: Any = self.inner
-        while isinstance(engine, Wrapper):
-            engine = engine.inner
-        if not hasattr(engine, "reduce"):
+        engine = engine_of(self.inner)
+        if not isinstance(engine, Reduces):
             name, remedy = (
                 type(engine).__name__,
                 "reduces replies itself; secure aggregation works on the library's own",
@@ -82,21 +81,23 @@ class Secured(Wrapper):
         engine.reduce = self._reduction
         self._asked: tuple[Ints, Floats] | None = None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """Settings that affect the rounding of a run."""
         return {**self.inner.settings(), "secure_aggregation": True}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Entries about the clients for the summary, with the fields that the server saw."""
         return {**self.inner.report(), **self.seen.to_dict()}
 
-    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+    def ask(
+        self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
+    ) -> tuple[Ints, R]:
         """Ask the clients; the engine hands their replies to a reduction that masks and sums them."""
         clients, total = merge_repeats(cohort, weights, self.count)
         self._asked = clients, shares_of(total)
         return self.inner.ask(clients, task, sent, weights=total)
 
-    def _reduction(self, task: Task[Any], sent: object) -> SecureReduction:
+    def _reduction(self, task: Task[Own, Sent, R], sent: Sent) -> SecureReduction[R]:
         assert self._asked is not None
         clients, shares = self._asked
         return SecureReduction(self, clients.tolist(), shares.tolist())
@@ -112,13 +113,13 @@ class Secured(Wrapper):
 
 
 @dataclass
-class SecureReduction:
+class SecureReduction(Generic[R]):
     """Masks the replies of one exchange as their sites would, and removes the masks from the sum."""
 
     of: Secured
     cohort: list[int]
     shares: list[float]
-    kind: type | None = None
+    kind: type[R] | None = None
     layout: Layout = ()
     clients: list[int] = field(default_factory=list)
     words: dict[int, Words] = field(default_factory=dict)
@@ -127,7 +128,7 @@ class SecureReduction:
     def __post_init__(self) -> None:
         self.question = Question(secrets.token_bytes(32), tuple(self.cohort), tuple(self.shares))
 
-    def add(self, clients: Ints, weights: Floats, reply: object) -> None:
+    def add(self, clients: Ints, weights: Floats, reply: R) -> None:
         """Add the replies of `clients`, stacked along the leading axis."""
         if not bool(finite_clients(reply).all()):
             name, value = next((n, v) for n, v in tensors(reply) if not bool(torch.isfinite(v).all()))
@@ -142,7 +143,7 @@ class SecureReduction:
                 self.shown.setdefault(name, []).append(value)
             self.clients.append(i)
 
-    def _encoded(self, client: int, reply: object) -> Words:
+    def _encoded(self, client: int, reply: R) -> Words:
         share = self.shares[self.cohort.index(client)]
         try:
             words = encode(reply, share)
@@ -158,7 +159,7 @@ class SecureReduction:
     def _masked(self) -> bool:
         return self.of.masked and len(self.cohort) <= MOST_MASKED
 
-    def answer(self) -> tuple[Ints, Any]:
+    def answer(self) -> tuple[Ints, R]:
         """The clients that answered, and the reduced record."""
         if self.kind is None:
             raise NobodyAnswered(NOBODY)
@@ -184,11 +185,11 @@ class SecureReduction:
 
     def _shown(self) -> dict[str, Tensor]:
         assert self.kind is not None
-        visible, found = visibility(self.kind), {}
+        visible, shown = visibility(self.kind), {}
         for name, parts in self.shown.items():
             whole = torch.cat(parts)
-            found[name] = whole.flatten(0, 1) if visible[name] is Visibility.POOLED else whole
-        return found
+            shown[name] = whole.flatten(0, 1) if visible[name] is Visibility.POOLED else whole
+        return shown
 
 
 def reply_fields(algorithm: type) -> dict[str, Visibility]:

@@ -35,6 +35,12 @@ BASE_PICTURES = "FedAvgM"
 HINGES = "logistic regression, hinges"
 PLAIN = {"name": "supervised", "loss": "logistic"}  # what FedAvg minimises, from zero and without a penalty
 AVERAGED = "logistic regression, averaged with hinges"
+TREES = "boosted trees"
+GROWN = "boosted trees on the linear score"
+TREE_ROWS = 100  # rows of the rarer class, from which on trees are tried
+TREE_SITE_ROWS = 20  # rows a site on average, likewise: with fewer, histograms are longer than the rows
+TREE_ROUNDS = 60
+SHRINKAGE = 0.2
 EXACT_ROUNDS = 20  # of Newton, which needs 6 to 7; damped steps need more
 EXACT_PARAMETERS = 500  # at most; their Hessian has 125,250 numbers
 EXACT_WORK = 2e10  # at most, of rows times squared parameters: some 10 seconds an exchange on a core
@@ -86,7 +92,7 @@ class Candidate:
     start: str | None = None  # the candidate whose model it starts from
     rounds: int = ROUNDS
     steps: tuple[float, ...] = STEPS
-    step_form: str = "cosine"  # or "staged" for algorithms with stages, "constant", "none" for those without a step
+    step_form: str = "cosine"  # "staged" for algorithms with stages, "constant", "shrinkage", "none" for no step
     evaluations: int = EVALUATIONS  # to choose the best round; 0: the last one is taken
     patience: int | None = None  # evaluations without a better one, after which a trial ends
 
@@ -100,6 +106,11 @@ class Candidate:
         """Whether it goes to the minimum of its objective: it has no step to tune, and its last round is the best."""
         return self.step_form == "none"
 
+    @property
+    def grows(self) -> bool:
+        """Whether it adds trees, and is stopped where the validation rows say so."""
+        return self.step_form == "shrinkage"
+
     def experiment(self, step: float, seed: int, select: str | None = None) -> Experiment:
         """The sections of a config that describe a trial; `select` is the measure that chooses its best round."""
         forms: dict[str, object] = {
@@ -107,7 +118,7 @@ class Candidate:
             "staged": recipes.staged(step),
             "constant": step,
         }
-        given = {} if self.exact else {"primal_step": forms[self.step_form]}
+        given = {"shrinkage": step} if self.grows else {} if self.exact else {"primal_step": forms[self.step_form]}
         return validate_experiment(
             {
                 "model": dict(self.model),
@@ -174,7 +185,20 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
         found.append(
             Candidate("FedAvgM, MLP", "FedAvg", "a network of 32 units", momentum, likelihood(bent), mlp, bent)
         )
+    found += _trees(facts, bent)
     return found + _second_stages(facts, aim, replace(found[1], rounds=SECOND_ROUNDS, steps=STEPS))
+
+
+def _trees(facts: Facts, without: frozenset[str]) -> list[Candidate]:
+    """Boosted trees, from nothing and from the default's score, where there are rows enough."""
+    if facts.rare < TREE_ROWS or facts.rows < TREE_SITE_ROWS * facts.clients:
+        return []
+    alone = Candidate(
+        TREES, "BoostedTrees", "trees of depth 4", {"parallel": 4}, {"name": "supervised", "loss": "logistic"},
+        {"name": "forest", "trees": 4 * TREE_ROUNDS, "depth": 4}, without, rounds=TREE_ROUNDS, steps=(SHRINKAGE,),
+        step_form="shrinkage", evaluations=20, patience=6,
+    )  # fmt: skip
+    return [alone, replace(alone, name=GROWN, about="the same, added to the default", start=BASE)]
 
 
 def _picture_model(facts: Facts) -> dict[str, Json]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from fedsaddle.array_types import Floats
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput
-from fedsaddle.files import write_atomically
+from fedsaddle.files import Record, write_atomically
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.studies.candidates import AVERAGED, FEDAVG
@@ -42,9 +41,9 @@ class LeaveOneSiteOut:
     scores: Floats
     probabilities: Floats
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Record:
         """For the summary."""
-        found: dict[str, Any] = {}
+        found: Record = {}
         for name, ranking in self.rankings.items():
             plain = ranking.to_dict()
             found[name] = {**plain["pooled"], **{key: plain[key] for key in ("within_site_auroc", "clients")}}

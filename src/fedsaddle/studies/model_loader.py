@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables import encode_rows
 from fedsaddle.files import write_atomically, write_json
 from fedsaddle.metrics.calibration import Platt, Threshold
+from fedsaddle.problems.models.forest import Forest, TreeScores, leaves, reached
 
 WITHOUT_ARGUMENTS = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)  # layers without constructor arguments
 HEAD = '"""The trained model in plain PyTorch{needs}: `model(rows)` gives the scores{more}."""\n\n'
@@ -83,7 +85,10 @@ def loader_source(
 ) -> str:
     """The source of load_model.py; it imports `target` ("module:name") if the model needs more than plain layers."""
     code, extra, needs = as_code(module), "", ""
-    if code is None:
+    if isinstance(module, Forest):
+        code = f"TreeScores({module.inputs}, {module.outputs}, {module.trees}, {module.depth})"
+        extra = "\n\n".join(inspect.getsource(part) for part in (reached, leaves, TreeScores)) + "\n\n"
+    elif code is None:
         place, _, name = target.partition(":")
         ours = place.startswith("fedsaddle.")
         whose = "FedSaddle" if ours else f"the module {place}, which must be installed or beside it"
@@ -94,9 +99,10 @@ def loader_source(
         code += ".double()"
     imports = ["import json"] if encoding else []
     imports += ["from pathlib import Path", ""]
-    imports += ["import torch"] if encoding or chance else []
+    imports += ["import torch"] if encoding or chance or isinstance(module, Forest) else []
     imports += ["from safetensors.torch import load_file"]
     imports += ["from torch import nn"] if "nn." in code else []
+    imports += ["from torch import Tensor, nn"] if isinstance(module, Forest) else []
     head = HEAD.format(needs=needs, more="; `predict(rows)` takes rows of cells" if encoding else "")
     return head + "\n".join(imports) + f"\n\n{extra}model = {code}\n" + LOAD + chance + encoding
 

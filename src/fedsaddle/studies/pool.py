@@ -220,10 +220,11 @@ class _Worker(Generic[Job, News, Outcome]):
             return _Failure(str(error), error.exit_code), sent
 
 
-_here: list[_Worker[Any, Any, Any]] = []  # in a worker process: itself
+AnyWorker = _Worker[Any, Any, Any]
+_here: list[AnyWorker] = []  # in a worker process: itself
 
 
-def _begin(worker: _Worker[Any, Any, Any]) -> None:
+def _begin(worker: AnyWorker) -> None:
     """Start a worker process: it exits with its parent."""
     if worker.threads is not None:
         torch.set_num_threads(worker.threads)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ from fedsaddle.documents.stored import (
 )
 from fedsaddle.documents.summary import Budget, RunSummary, SearchSummary, StoredFigure
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, MissingData
-from fedsaddle.files import write_json
+from fedsaddle.files import JsonObject, write_json
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.membership import attack_auroc, confidences, likelihood_ratio, private_bound
@@ -177,7 +176,7 @@ class RunRows:
         trained = np.zeros(len(self.x), dtype=bool)
         trained[np.concatenate(held.train)] = True
 
-        def some(parts: Any, there: Stacked | None) -> Stacked | None:
+        def some(parts: Sequence[Ints], there: Stacked | None) -> Stacked | None:
             return None if there is None else Stacked.of(self.x, self.y, parts, allow_empty=True)
 
         train = Stacked.of(self.x, self.y, held.train)
@@ -290,9 +289,7 @@ def _of_search(files: RunFolder, summary: SearchSummary) -> RepeatableRun:
     if stored is None or config is None or "trial" not in config:
         raise MissingData(f"{visible(files.path)}: has no search.json or config.json, by which it could be repeated")
     known = {field.name for field in fields(TableConfig)} - {"table"}
-    given: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in stored.options().items() if k in known
-    }
+    given: JsonObject = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.options().items() if k in known}
     path = Path(stored.table)
     if not path.exists():
         raise MissingData(f"{visible(files.path)}: the check needs the rows, and there is no table {visible(path)}")

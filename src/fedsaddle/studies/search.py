@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from torch import Tensor
 
@@ -69,7 +68,18 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a search found: the chosen model, FedAvg tuned alike, and all that was tried."""
+    """The result of a search.
+
+    Args:
+        aim: the figure that was optimised.
+        chosen: the model of the chosen candidate.
+        fedavg: FedAvg's, tuned alike.
+        default: that of the default, which the others had to beat by more than chance.
+        trials: all that was trained, a line each, as in trials.csv.
+        reason: why this candidate was chosen.
+        seconds: used, by all processes of the search.
+        cut: candidates some of whose trials the budget left no time for.
+    """
 
     aim: str
     chosen: Model
@@ -78,7 +88,7 @@ class Choice:
     trials: tuple[TrialRecord, ...]
     reason: str
     seconds: float
-    cut: tuple[str, ...] = ()  # candidates some of whose trials the budget left no time for
+    cut: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -444,7 +454,7 @@ def trials_csv(records: Sequence[TrialRecord]) -> bytes:
         ["candidate", "step", "rounds", "selected_round", "validation", "gain", "standard_error", "seconds", "note"]
     )
     for r in records:
-        cells: list[Any] = [safe_cell(r.candidate), f"{r.step:g}", r.rounds, r.selected_round]
+        cells: list[str | int | None] = [safe_cell(r.candidate), f"{r.step:g}", r.rounds, r.selected_round]
         cells += [_number(r.value), _number(r.gain), _number(r.error), f"{r.seconds:.2f}", safe_cell(r.note)]
         lines.writerow(["" if cell is None else cell for cell in cells])
     return text.getvalue().encode()

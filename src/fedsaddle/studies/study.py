@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from fedsaddle.arguments import flag, instance, number, optional, text, whole
 from fedsaddle.arguments import path as file_path
@@ -23,7 +24,7 @@ from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.data.tables.read import check_names
 from fedsaddle.documents.summary import SearchSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, NotGiven
-from fedsaddle.files import Record, make_folder, read_object, require_folder, write_json
+from fedsaddle.files import JsonObject, Record, make_folder, read_object, require_folder, write_json
 from fedsaddle.metrics.calibration import Platt, Threshold
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report.predictions import CHOICE
@@ -73,9 +74,19 @@ class StudyWatch:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a study found.
+    """The result of a study.
 
-    `test` has the ranking of the test rows for the choice and for FedAvg, by name; `summary` is summary.json.
+    Args:
+        choice: the result of the search on validation rows.
+        test: figures of the test rows with intervals, of the chosen model and of FedAvg, by name.
+        threshold: of the probability, chosen on validation rows.
+        calibration: Platt's method, which makes probabilities of scores, fitted on validation rows.
+        leave_one_out: figures of each site under models trained without it; None: not asked for.
+        summary: as in summary.json.
+        folder: with all files; None: it was a temporary one.
+        report: report.html in the folder; None: none was made.
+        encoder: encodes later rows of a table; None: for pictures and federated data.
+        site: the column of sites.
     """
 
     choice: Choice
@@ -84,12 +95,12 @@ class Study:
     calibration: Platt
     leave_one_out: LeaveOneSiteOut | None
     summary: SearchSummary
-    folder: Path | None  # None: it was a temporary one
-    report: Path | None  # report.html in the folder
-    encoder: Encoder | None = None  # of later rows of a table
+    folder: Path | None
+    report: Path | None
+    encoder: Encoder | None = None
     site: str | None = None
 
-    def predict(self, rows: Any) -> Floats:
+    def predict(self, rows: ArrayLike | pd.DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]]) -> Floats:
         """The probability of the positive class for each of some rows.
 
         Args:
@@ -109,24 +120,25 @@ class Study:
             x = torch.from_numpy(self._encoded(rows))
         return self.calibration.probability(chosen.rank(x))
 
-    def _encoded(self, rows: Any) -> Any:
+    def _encoded(self, rows: object) -> NDArray[np.float32]:
         import pandas as pd
 
         assert self.encoder is not None
-        if isinstance(rows, Mapping):
-            rows = [rows]
-        if not isinstance(rows, pd.DataFrame):
-            if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+        if isinstance(rows, pd.DataFrame):
+            table = rows
+        else:
+            listed = [rows] if isinstance(rows, Mapping) else rows
+            if not isinstance(listed, Sequence) or not all(isinstance(row, Mapping) for row in listed):
                 raise BadInput("rows", type(rows).__name__, "must be a DataFrame, a dictionary or a list of them")
-            rows = pd.DataFrame.from_records(list(rows))
+            table = pd.DataFrame.from_records(list(listed))
         needed = [column.name for column in self.encoder.columns]
-        missing = [name for name in needed if name not in rows.columns]
+        missing = [name for name in needed if name not in table.columns]
         if missing:
             raise BadInput("rows", f"no column {missing[0]!r}", f"needs the columns {', '.join(map(repr, needed))}")
         sites = None
-        if self.site is not None and self.site in rows.columns:
-            sites = np.array([cell_text(cell).strip() for cell in rows[self.site]], dtype=str)
-        return self.encoder.encode(rows[needed], needed, sites)
+        if self.site is not None and self.site in table.columns:
+            sites = np.array([cell_text(cell).strip() for cell in table[self.site]], dtype=str)
+        return self.encoder.encode(table[needed], needed, sites)
 
     def __str__(self) -> str:
         auroc = self.test[self.choice.name].pooled.auroc
@@ -197,7 +209,7 @@ def study(
     flag("resume", resume)
     if watch is not None:
         instance("watch", watch, StudyWatch, "must be an fs.StudyWatch")
-    roles: dict[str, Any] = {**named, "positive": None if positive is None else str(positive)}
+    roles: JsonObject = {**named, "positive": None if positive is None else str(positive)}
     roles |= {key: tuple(names or ()) for key, names in listed.items()}
     table = _table(data, roles, seed)
     if leave_one_site_out and (table is None or table.test_sites):
@@ -227,7 +239,7 @@ def _options(aim: str, budget: float | None, sensitivity: float | None, leave_on
     return StudyOptions(aim, budget, sensitivity, leave_one_site_out)
 
 
-def _table(data: object, roles: dict[str, Any], seed: int) -> TableConfig | None:
+def _table(data: object, roles: JsonObject, seed: int) -> TableConfig | None:
     """The table and its roles; None for a federated data set."""
     if isinstance(data, FederatedData):
         for key, value in roles.items():

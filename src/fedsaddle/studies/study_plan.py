@@ -14,8 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.config.arguments import to_bad_input
 from fedsaddle.config.build import check_keys
-from fedsaddle.config.schema import Config, DataSection, NamedSection, PrivacySection, ProblemSection, validate_config
-from fedsaddle.config.toml_files import read_toml, toml_string
+from fedsaddle.config.schema import (
+    Config,
+    DataSection,
+    NamedSection,
+    PrivacySection,
+    ProblemSection,
+    read_config,
+    validate_config,
+)
+from fedsaddle.config.toml_files import parse_toml, read_toml, toml_string
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.studies.aims import aim_of
 from fedsaddle.studies.candidates import BASE, BASE_PICTURES, FEDAVG, Candidate, beyond
@@ -51,7 +59,7 @@ class CandidateSection(BaseModel):
     about: str = Field("", max_length=200)
     rounds: int = Field(100, ge=1, le=100_000)
     steps: list[float] = Field(min_length=1, max_length=10)
-    step_form: Literal["cosine", "staged", "constant", "none"] = "cosine"
+    step_form: Literal["cosine", "staged", "constant", "shrinkage", "none"] = "cosine"
     evaluations: int = Field(0, ge=0, le=1000)  # of a run, to choose its best round; 0: the last one is taken
     patience: int | None = Field(None, ge=1)
     start: str | None = None  # the candidate whose model it starts from
@@ -136,6 +144,10 @@ class StudyPlan:
         }
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:32]
 
+    def content(self) -> dict[str, Any]:
+        """The sections as plain JSON, for `plan_of`."""
+        return parse_toml(self.to_toml())
+
     def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
         """The file; `comments` are by the key of [study]."""
         lines = [HEAD, "[study]", *_section(self.study.model_dump(exclude_none=True), comments or {}), "", "[data]"]
@@ -208,6 +220,11 @@ def plan_of(content: Mapping[str, Any]) -> StudyPlan:
     for c in candidates:
         check_keys(plan.config(c))
     return plan
+
+
+def base_config(path: Path) -> Config:
+    """The config in a file; of a study that of its first candidate, whose [data] and [privacy] are those of all."""
+    return read_plan(path).base if is_study(path) else read_config(path)
 
 
 def is_study(path: Path) -> bool:

@@ -60,9 +60,14 @@ def sweep_pool(
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep found: every cell with its runs, and the best one."""
+    """The result of a sweep.
 
-    folder: Path | None  # None: it was a temporary one
+    Args:
+        folder: with the runs, sweep.json, sweep.csv and sweep.png; None: it was a temporary one.
+        document: all figures, as in sweep.json.
+    """
+
+    folder: Path | None
     document: SweepSummary
 
     @property

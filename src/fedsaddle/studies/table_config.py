@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.pictures import pictures
 from fedsaddle.data.splits import Natural
 from fedsaddle.data.table import Dataset
+from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.data.tables.own import from_file, from_frame
 from fedsaddle.data.tables.read import with_positive
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json, JsonObject
 from fedsaddle.studies.recipes import (
     BATCH_SIZE,
     LOCAL_STEPS,
@@ -129,8 +131,8 @@ class TableConfig:
 
     def federated(self, dataset: Dataset, hinges: bool = True) -> FederatedData:
         """Split the rows by site, class and patient; with test sites, the test rows are theirs."""
-        pending: Any = dataset.pending
-        if hinges and self.image is None and _values(dataset) <= MOST_VALUES:
+        pending = dataset.pending
+        if hinges and isinstance(pending, TableFeatures) and _values(pending, len(dataset.train)) <= MOST_VALUES:
             dataset = replace(dataset, pending=pending.treated(hinges=HINGES))
         shares = (0.0, VALIDATION_SHARE / (1 - TEST_SHARE)) if self.test_sites else (TEST_SHARE, VALIDATION_SHARE)
         with renamed({"test_clients": "test_sites"}):
@@ -163,7 +165,7 @@ class TableConfig:
             lines += [f"file = {toml_string(self.image)}", "size = 28                        # pictures are resized"]
         rounds = 100 if self.image is None else 40
         first = first_step(kind) if self.image is None else 0.1
-        algorithm: dict[str, Any] = {"name": name}
+        algorithm: dict[str, Json] = {"name": name}
         if known.own:
             algorithm |= _usual_arguments(known, first)
         else:
@@ -190,7 +192,7 @@ class TableConfig:
             seed=self.seed,
         )
 
-    def _columns(self) -> dict[str, Any]:
+    def _columns(self) -> JsonObject:
         return {
             "task": "classes",
             "numeric": self.numeric,
@@ -222,10 +224,9 @@ class TableConfig:
         return named[0] if len(named) == 1 else classes[int(np.argmin(counts))]
 
 
-def _values(dataset: Dataset) -> int:
+def _values(pending: TableFeatures, rows: int) -> int:
     """Numbers of all rows with hinges, about."""
-    pending: Any = dataset.pending
-    return len(dataset.train) * (HINGES + 2) * len(pending.columns)
+    return rows * (HINGES + 2) * len(pending.columns)
 
 
 def _share(data: Dataset) -> str:
@@ -233,14 +234,14 @@ def _share(data: Dataset) -> str:
     return f"{share:.1%} of the rows"
 
 
-def _usual_arguments(known: Entry, first: float) -> dict[str, Any]:
+def _usual_arguments(known: Entry, first: float) -> dict[str, float]:
     """The arguments of an algorithm of your own that have usual names."""
     takes = inspect.signature(known.load()).parameters
     usual = {"local_steps": LOCAL_STEPS, "batch_size": BATCH_SIZE, "primal_step": first}
     return {key: value for key, value in usual.items() if key in takes}
 
 
-def _toml(section: Mapping[str, Any]) -> str:
+def _toml(section: Mapping[str, Json]) -> str:
     """The lines of a section, with comments."""
     lines = []
     for key, value in section.items():
@@ -249,7 +250,7 @@ def _toml(section: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _toml_value(value: Any) -> str:
+def _toml_value(value: Json) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{key} = {_toml_value(own)}' for key, own in value.items())} }}"
     if isinstance(value, bool):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from fedsaddle.files import Record, write_atomically
 from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
 from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
+from fedsaddle.problems.protocols import HasModel
 from fedsaddle.report import plots
 from fedsaddle.report import plots as roc
 from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
@@ -215,7 +215,8 @@ class Finished:
 
     def _write_model(self) -> None:
         chosen, out = self.choice.chosen, self.folder.path
-        problem: Any = chosen.algorithm.problem
+        problem = chosen.algorithm.problem
+        assert isinstance(problem, HasModel)
         module = problem.module(chosen.vector)
         self.folder.write_model({k: v.contiguous() for k, v in module.state_dict().items()})
         setup = build_on(chosen.trial.experiment(), chosen.data)

@@ -221,6 +221,8 @@ def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, 
     selected, rounds = result.document.selected_round, result.document.rounds
     if trial.candidate.exact or selected == rounds:
         return last, rounds
+    if trial.candidate.grows:
+        return best, selected
     assert data.validation is not None
     rows = Rows.of(data.validation.y.numpy(), data.validation.offsets, data.validation_units)
     both = [scores_of(setup, model) for model in (best, last)]

@@ -10,23 +10,30 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedsaddle.arguments import choice, optional, path, text
 from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadInput, MissingData, install
-from fedsaddle.files import Record, read_object, write_json
+from fedsaddle.files import Json, Record, read_object, write_json
 from fedsaddle.runs.callbacks import Beginning, Callback
 from fedsaddle.runs.figures import flat_figures, flat_parameters
 
+if TYPE_CHECKING:
+    import numpy as np
+    from mlflow.tracking import MlflowClient
+    from numpy.typing import NDArray
+    from torch.utils.tensorboard.writer import SummaryWriter
+    from wandb import Artifact, Run
 
-def require_parameters(given: object) -> None:
+
+def _require_parameters(given: object) -> None:
     """Raise `BadInput` if parameters are no dictionary."""
     if not isinstance(given, Mapping):
         raise BadInput("parameters", type(given).__name__, 'must be a dictionary, such as {"seed": 3}')
 
 
-def require_package(package: str, extra: str) -> None:
+def _require_package(package: str, extra: str) -> None:
     """Raise `MissingData` if a package is not installed; says how to install it."""
     try:
         there = find_spec(package) is not None
@@ -36,7 +43,7 @@ def require_package(package: str, extra: str) -> None:
         raise MissingData(f"track.{extra}: needs the package {package}; {install(extra)}")
 
 
-def read_track(folder: Path | None, tracker: str) -> Record:
+def _read_track(folder: Path | None, tracker: str) -> Record:
     """What a tracker has stored; empty if nothing."""
     if folder is None or not RunFiles(folder).track.exists():
         return {}
@@ -47,7 +54,7 @@ def read_track(folder: Path | None, tracker: str) -> Record:
     return {}
 
 
-def write_track(folder: Path | None, tracker: str, content: Record) -> None:
+def _write_track(folder: Path | None, tracker: str, content: Record) -> None:
     """Store what a tracker has to know when the run is resumed."""
     if folder is None:
         return
@@ -86,15 +93,15 @@ class MLflow(Callback):
     uri: str
     experiment: str = "fedsaddle"
     name: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         text("uri", self.uri)
         text("experiment", self.experiment)
         optional(text, "name", self.name)
-        require_parameters(self.parameters)
-        require_package("mlflow", "mlflow")
-        self._client: Any = None
+        _require_parameters(self.parameters)
+        _require_package("mlflow", "mlflow")
+        self._client: MlflowClient | None = None
         self._last = -1
 
     def on_begin(self, beginning: Beginning) -> None:
@@ -104,33 +111,33 @@ class MLflow(Callback):
         from mlflow.tracking import MlflowClient
 
         self._client, self._run = MlflowClient(tracking_uri=self.uri), beginning
-        stored = read_track(beginning.folder, "mlflow") if beginning.resumed else {}
+        stored = _read_track(beginning.folder, "mlflow") if beginning.resumed else {}
         if stored.get("uri") == self.uri and isinstance(stored.get("run"), str):
             self._id = stored["run"]
             self._client.update_run(self._id, status="RUNNING")
             self._last = max((m.step for m in self._client.get_metric_history(self._id, ROUND)), default=-1)
             return
-        self._last, self._id = -1, self._new_run(beginning)
-        write_track(beginning.folder, "mlflow", {"uri": self.uri, "run": self._id})
+        self._last, self._id = -1, self._new_run(self._client, beginning)
+        _write_track(beginning.folder, "mlflow", {"uri": self.uri, "run": self._id})
 
-    def _new_run(self, beginning: Beginning) -> str:
+    def _new_run(self, client: MlflowClient, beginning: Beginning) -> str:
         from mlflow.entities import Param
 
-        found = self._client.get_experiment_by_name(self.experiment)
-        experiment = self._client.create_experiment(self.experiment) if found is None else found.experiment_id
+        found = client.get_experiment_by_name(self.experiment)
+        experiment = client.create_experiment(self.experiment) if found is None else found.experiment_id
         name = self.name or (beginning.name if beginning.folder is None else beginning.folder.resolve().name)
-        made: str = self._client.create_run(experiment, run_name=name).info.run_id
+        made: str = client.create_run(experiment, run_name=name).info.run_id
         given = flat_parameters({"algorithm_name": beginning.name, **beginning.parameters, **self.parameters})
         rows = [Param(key[:200], str(value)[:500]) for key, value in given.items()]
         for k in range(0, len(rows), _PARAMETERS):
-            self._client.log_batch(made, params=rows[k : k + _PARAMETERS])
+            client.log_batch(made, params=rows[k : k + _PARAMETERS])
         return made
 
     def on_round(self, done: int, record: Record | None) -> None:
         """Send the figures of an evaluation, unless an earlier process has sent them."""
         from mlflow.entities import Metric
 
-        if record is None or done <= self._last:
+        if record is None or done <= self._last or self._client is None:
             return
         now, step = int(1000 * time.time()), int(record["round"])
         figures = {**flat_figures(record, self._run.clients), ROUND: step}  # the round last: then all are there
@@ -174,13 +181,13 @@ class TensorBoard(Callback):
     """
 
     folder: str | Path | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._given = optional(path, "folder", self.folder)
-        require_parameters(self.parameters)
-        require_package("tensorboard", "tensorboard")
-        self._writer: Any = None
+        _require_parameters(self.parameters)
+        _require_package("tensorboard", "tensorboard")
+        self._writer: SummaryWriter | None = None
 
     def on_begin(self, beginning: Beginning) -> None:
         """Open an event file and write the parameters."""
@@ -200,7 +207,7 @@ class TensorBoard(Callback):
 
     def on_round(self, done: int, record: Record | None) -> None:
         """Write the figures of an evaluation."""
-        if record is None:
+        if record is None or self._writer is None:
             return
         for key, value in flat_figures(record, self._run.clients).items():
             self._writer.add_scalar(key, value, record["round"])
@@ -220,7 +227,7 @@ def _pictures(folder: Path | None) -> list[Path]:
     return [] if folder is None else sorted(folder.glob("*.png"))
 
 
-def _pixels(file: Path) -> Any:
+def _pixels(file: Path) -> NDArray[np.uint8]:
     import numpy as np
     from PIL import Image
 
@@ -258,22 +265,22 @@ class Wandb(Callback):
     entity: str | None = None
     mode: str | None = None
     name: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         text("project", self.project)
         optional(text, "entity", self.entity)
         optional(lambda key, value: choice(key, value, MODES), "mode", self.mode)
         optional(text, "name", self.name)
-        require_parameters(self.parameters)
-        require_package("wandb", "wandb")
-        self._tracked: Any = None
+        _require_parameters(self.parameters)
+        _require_package("wandb", "wandb")
+        self._tracked: Run | None = None
 
     def on_begin(self, beginning: Beginning) -> None:
         """Begin a run of W&B, or continue the earlier one."""
         import wandb
 
-        stored = read_track(beginning.folder, "wandb") if beginning.resumed else {}
+        stored = _read_track(beginning.folder, "wandb") if beginning.resumed else {}
         known = stored.get("project") == self.project and isinstance(stored.get("run"), str)
         self._id = stored["run"] if known else secrets.token_hex(6)
         last = stored.get("last") if known else None
@@ -298,7 +305,7 @@ class Wandb(Callback):
 
     def on_round(self, done: int, record: Record | None) -> None:
         """Log the figures of an evaluation, unless an earlier process has logged them."""
-        if record is None or done <= self._last:
+        if record is None or done <= self._last or self._tracked is None:
             return
         self._tracked.log({"round": int(record["round"]), **flat_figures(record, self._run.clients)})
         self._last = int(record["round"])
@@ -315,16 +322,18 @@ class Wandb(Callback):
         if pictures:
             self._tracked.log({f"pictures/{file.stem}": wandb.Image(str(file)) for file in pictures})
         if folder is not None and (model := RunFiles(folder).model).is_file():
-            self._tracked.log_artifact(_model(wandb, self._id, model))
+            self._tracked.log_artifact(_model(self._id, model))
         self._tracked.finish(exit_code=1 if summary.get("stopped") in ("diverged", "failed") else 0)
         self._tracked = None
 
     def _remember(self) -> None:
         content = {"project": self.project, "run": self._id, "last": self._last}
-        write_track(self._run.folder, "wandb", content)
+        _write_track(self._run.folder, "wandb", content)
 
 
-def _model(wandb: Any, run: str, file: Path) -> Any:
+def _model(run: str, file: Path) -> Artifact:
+    import wandb
+
     artifact = wandb.Artifact(f"model-{run}", type="model")
     artifact.add_file(str(file))
     return artifact

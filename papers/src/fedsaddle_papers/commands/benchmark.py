@@ -17,7 +17,7 @@ from fedsaddle.commands.output import JsonOption, QuietOption, output, say
 from fedsaddle.config.registry import entry, with_brought
 from fedsaddle.errors import BadInput
 from fedsaddle.files import require_folder
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 from fedsaddle.processes import cores
 from fedsaddle.text import visible
 from fedsaddle_papers.suites.names import SUITES
@@ -187,7 +187,7 @@ def _named_suite(name: str) -> Suite:
     """The suite itself, or what a function without arguments makes of it."""
     found = entry(SUITES, "benchmark", name, "benchmarks").load()
     if inspect.isfunction(found) and not inspect.signature(found).parameters:
-        with told_in_one_line("benchmark", name, name):
+        with user_code_errors("benchmark", name, name):
             found = found()
     if not isinstance(found, Suite):
         remedy = "must be a suite (fedsaddle_papers.suites.suite.Suite), or a function without arguments that makes one"

@@ -18,7 +18,7 @@ from fedsaddle.commands.output import JsonOption, QuietOption, output, say
 from fedsaddle.config.registry import entry, with_brought
 from fedsaddle.errors import BadInput, FedSaddleError
 from fedsaddle.files import require_folder
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 from fedsaddle.text import visible
 from fedsaddle_papers.reproductions.names import FIGURES
 
@@ -276,7 +276,7 @@ def _figure(found: object, name: str) -> Figure:
     from fedsaddle_papers.reproductions.figure import Figure
 
     if inspect.isfunction(found) and not inspect.signature(found).parameters:
-        with told_in_one_line("reproduce", name, name):
+        with user_code_errors("reproduce", name, name):
             found = found()
     if not isinstance(found, Figure):
         remedy = "must be a fedsaddle_papers.reproductions.figure.Figure, or a function that makes one"

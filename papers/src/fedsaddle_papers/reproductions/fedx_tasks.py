@@ -135,10 +135,6 @@ TUNED: dict[str, dict[str, Tuned]] = {
 }
 
 
-UNLIMITED = 1e30  # infinity, as a file of JSON can hold it
-BOXED: Options = {"clip": UNLIMITED}  # gradients as long as they are
-
-
 def fedx_for(risk: Options) -> str:
     """The algorithm for a risk: FedX1 where f is linear, else FedX2."""
     return "FedX1" if risk["risk"] == "auc" else "FedX2"
@@ -197,8 +193,6 @@ def line(task: str, method: str, tuned: Tuned | None = None, rounds: int = ROUND
         problem, problem_options = "auc", {}
         geometric = {"name": "geometric", "first": η, "factor": 0.1}  # from stage to stage
         options |= {"batch_size": 2 * BATCH, "primal_step": geometric, "stage_rounds": first}
-    elif method == fedx_for(risk):
-        options |= BOXED
     return Line(
         label(task, method),
         algorithm,

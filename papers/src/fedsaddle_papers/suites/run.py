@@ -200,6 +200,7 @@ def on_ray(address: str) -> Runner:
     def runner(jobs: Sequence[Job], ended: Callable[[Job, RunCurves], None]) -> list[tuple[Job, RunCurves]]:
         from fedsaddle.engines.ray_workers import connect
 
+        ray: Any  # which has no types of its own
         ray, ours = connect(address, None)
         found = dict[int, RunCurves]()
         try:

@@ -144,7 +144,7 @@ def released(algorithm: Hyperparameters, sent: Start) -> Releases:
 
 
 def stages_of(algorithm: Hyperparameters, rounds: int) -> Iterator[tuple[int, int]]:
-    """The stages that begin within so many rounds, and their rounds within them."""
+    """The stages that begin within `rounds` rounds, and how many of these each has."""
     stage = 0
     while rounds > 0:
         some = min(rounds, stage_rounds(algorithm, stage))
@@ -166,10 +166,10 @@ def rounds_so_far(algorithm: Hyperparameters, server: StageState) -> int:
 
 def _length(key: str, length: int | Schedule, stage: int) -> int:
     """A length in stage `stage`, rounded up; a schedule may grow too far."""
-    found = at(length, stage)
-    if not 0 < found <= MOST_STEPS:
-        raise BadInput(key, found, f"is its value in stage {stage + 1}; must be above 0 and at most {MOST_STEPS:,}")
-    return ceil(found)
+    steps = at(length, stage)
+    if not 0 < steps <= MOST_STEPS:
+        raise BadInput(key, steps, f"is its value in stage {stage + 1}; must be above 0 and at most {MOST_STEPS:,}")
+    return ceil(steps)
 
 
 def begin(
@@ -199,8 +199,8 @@ def finish_round(
     now = replace(now, centre=server.centre, stage=s, rounds=r + 1, steps=server.steps + window(algorithm, s))
     if algorithm.output == "random":  # a uniformly random round of those so far
         keep = rng.random() < 1 / (r + 1)
-        kept = (now.x, now.y) if keep else (server.kept_x, server.kept_y)
-        now = replace(now, kept_x=kept[0], kept_y=kept[1])
+        pair = (now.x, now.y) if keep else (server.kept_x, server.kept_y)
+        now = replace(now, kept_x=pair[0], kept_y=pair[1])
     elif algorithm.output == "average":
         kept_x = Running.over(server.kept_x, now.kept_x, r)
         now = replace(now, kept_x=kept_x, kept_y=Running.over(server.kept_y, now.kept_y, r))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedx import scores
+from fedsaddle.algorithms.fedx.guard import HALF, moved, paced
 from fedsaddle.algorithms.fedx.scores import (
     BY_PAIRS,
     FIRST,
@@ -53,6 +54,7 @@ class Start:
     mean2: float
     step: float
     cohort: int
+    reference: float = 0.0  # ρ, of the guard
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Local:
     w: Annotated[Averaged, UpdateOf("w")]
     scores1: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
     scores2: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
+    first: Averaged | None = None  # norm of the gradient at the first step, for the guard
+    length: Averaged | None = None  # and the root of its mean square over the steps
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ class FedX1:
         sharing: "all" shares all scores of a round; "sub-sampled" shares ⌈K B / m⌉ for each client, the paper's O(K /
             N).
         privacy: noise on the shared scores; None shares them as they are.
-        clip: largest norm of a step's gradient; longer ones are scaled down to it; inf is the box.
+        guard: κ, how many times as long as at the first step gradients may become before all clients shorten their
+            steps; inf is the box.
 
     Examples:
         >>> import fedsaddle as fs
@@ -99,9 +104,9 @@ class FedX1:
 
     **Deviations from the paper**: eqs. (4) and (5) rule where line 12 swaps the buffers; in the weights of shared
     scores N counts the clients that have such rows, as the others send none; the server keeps the last τ rounds, so
-    that a client that was away sees what the others see; scores may be sub-sampled, as the text allows, or noised; a
-    step's gradient is clipped to the norm `clip` (inf is the box): lazy scores stand still for a round,
-    and a client with ω times its share of pairs takes steps ω times as long.
+    that a client that was away sees what the others see; scores may be sub-sampled, as the text allows, or noised;
+    where gradients explode, because lazy scores do not answer to a step, a `guard` shortens the steps of all clients
+    alike (inf is the box), which leaves the stationary point where it is.
     """
 
     problem: PairwiseProblem
@@ -113,7 +118,7 @@ class FedX1:
     buffer_rounds: int = 1  # τ
     sharing: str = "all"
     privacy: ScorePrivacy | None = None
-    clip: float = 0.3
+    guard: float = 2.0  # κ
 
     def __post_init__(self) -> None:
         scores.check_sharing(self)
@@ -132,9 +137,13 @@ class FedX1:
         R1, R2 = R
         m = cohort_size(self.sampled_clients, clients)
         P, η = rng.choice(clients.count, m, replace=False), at(self.primal_step, server.rounds)
-        sent = Start(server.w, R1.scores, R2.scores, R1.mean, R2.mean, η, m)  # lines 24-25
+        s, ρ = server.pace, server.reference
+        sent = Start(server.w, R1.scores, R2.scores, R1.mean, R2.mean, η * s, m, ρ)  # lines 24-25
         _, local = clients.ask(P, self.local_sgd, sent)
-        after = replace(server, w=local.w, rounds=server.rounds + 1)  # line 26
+        pace, t = paced(self.guard, server, local)
+        after = replace(server, w=moved(server.w, local.w, t)).paced(pace)  # line 26
+        if t < HALF:
+            return after.holding(R1, R2)
         return after.holding(*scores.update_buffers(self, R, local, after.rounds, rng))  # line 23
 
     def first_scores(self, own: None, sent: Opening, site: Site) -> tuple[None, First]:
@@ -151,17 +160,19 @@ class FedX1:
         B1 = lazy_batches(self, site, sent.scores1, FIRST)  # lines 7-8
         B2 = lazy_batches(self, site, sent.scores2, SECOND)  # lines 7-8
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
+        watch = scores.watch(self, sent.reference, sent.cohort, w)
         for k in range(K):  # line 10
             x, (z1, z2) = draw(self, site, k)  # line 11
             ξ, ζ = B2[k], B1[k]  # line 12, with the buffers of eqs. (4) and (5)
-            (h1, h2), pull_, statistics = score(risk, w, x, (z1, z2), ω, self.clip)  # line 13
+            (h1, h2), pull_, statistics = score(risk, w, x, (z1, z2), ω, watch)  # line 13
             H1.add(z1, H1.release(k, h1))  # line 14
             H2.add(z2, H2.release(k, h2))  # line 14
             g1, _ = risk.slopes(h1, ξ)  # line 15, eq. (4): ω1_i ω2_ξ ∇₁ℓ(h1, h_ξ)
             _, g2 = risk.slopes(ζ, h2)  # line 15, eq. (5): ω1_ζ ω2_i ∇₂ℓ(h_ζ, h2)
             pull_(w, 1.0, -η, g1, g2)  # line 16: w ← w - η (g1 ∇h(w; z1) + g2 ∇h(w; z2))
             w = risk.write_statistics_(risk.project_x(w), statistics)
-        return None, Local(w, H1.packed(), H2.packed())  # lines 18, 6
+        lengths = (None, None) if watch is None else watch.lengths(w.dtype)
+        return None, Local(w, H1.packed(), H2.packed(), *lengths)  # lines 18, 6
 
     def model(self, server: FedX1State) -> Tensor:
         """The last w."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedx import scores
+from fedsaddle.algorithms.fedx.guard import HALF, moved, paced
 from fedsaddle.algorithms.fedx.scores import (
     BY_PAIRS,
     FIRST,
@@ -36,7 +37,7 @@ from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, ExactBounds, Pooled, UpdateOf
 from fedsaddle.federation.tasks import task
 from fedsaddle.numerics.schedules import Step, at
-from fedsaddle.problems.outers import RatioCaps
+from fedsaddle.problems.outers import Ratio, RatioCaps
 from fedsaddle.problems.protocols import PairwiseProblem
 
 PARTNERS = 1024  # lazy scores that the first u are observed on
@@ -66,6 +67,7 @@ class Start:
     cohort: int
     scale: float  # log of the mean of f over S1, where the risk is a log of it
     mean_weight: float = 0.0  # s̄; 0: weights are not normalised
+    reference: float = 0.0  # ρ, of the guard
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Local:
     scores1: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
     scores2: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
     growth: Annotated[Averaged, ExactBounds.WIDE] | None = None  # of the mean of f over S1
+    first: Averaged | None = None  # norm of the gradient at the first step, for the guard
+    length: Averaged | None = None  # and the root of its mean square over the steps
 
 
 @dataclass(frozen=True)
@@ -118,20 +122,22 @@ class FedX2:
         batch_size: B1, rows of the minibatch of S1.
         second_batch_size: B2, rows of the minibatch of S2; None is B1.
         primal_step: η, learning rate of the local steps, a number or a schedule.
-        tracking: γ, weight of the new value in the moving average u.
+        tracking: γ, weight of the new value in the moving average u; None is 0.1 for average precision, whose
+            gradient divides by the square of u, and else 0.9.
         averaging: β, weight of the new gradient in the moving average G.
         pair_cap: largest weight ℓ / u of a lazy pair; None is |S2|.
         buffer_rounds: τ, rounds whose scores stay in the buffers.
         sharing: "all" shares all scores of a round; "sub-sampled" shares ⌈K B / m⌉ for each client, the paper's O(K /
             N).
         privacy: noise on the shared scores; None shares them as they are.
-        clip: largest norm of a step's gradient; longer ones are scaled down to it; inf is the box.
+        guard: κ, how many times as long as at the first step gradients may become before all clients shorten their
+            steps; inf is the box.
         normalised_weights: whether local steps have equal length where labels are skewed; not in the box.
 
     Examples:
         >>> import fedsaddle as fs
-        >>> fs.FedX2(problem=fs.risks.partial_auc(fs.models.mlp(30, [16], 1), temperature=0.5)).tracking
-        0.9
+        >>> fs.FedX2(problem=fs.risks.partial_auc(fs.models.mlp(30, [16], 1), temperature=0.5)).averaging
+        0.1
 
     **Deviations from the paper**: those of FedX1, and
 
@@ -155,18 +161,19 @@ class FedX2:
     batch_size: int = 32  # B1
     second_batch_size: int | None = None  # B2
     primal_step: Step = 0.03  # η
-    tracking: float = 0.9  # γ
+    tracking: float | None = None  # γ
     averaging: float = 0.1  # β
     pair_cap: float | None = None
     buffer_rounds: int = 1  # τ
     sharing: str = "all"
     privacy: ScorePrivacy | None = None
-    clip: float = 0.3
+    guard: float = 2.0  # κ
     normalised_weights: bool = False
 
     def __post_init__(self) -> None:
         scores.check_sharing(self)
-        number("tracking", self.tracking, above=0, most=1)
+        if self.tracking is not None:
+            number("tracking", self.tracking, above=0, most=1)
         number("averaging", self.averaging, above=0, most=1)
         flag("normalised_weights", self.normalised_weights)
         if self.pair_cap is not None:
@@ -189,13 +196,18 @@ class FedX2:
         R1, R2 = R
         m, N = cohort_size(self.sampled_clients, clients), clients.count
         P, η = rng.choice(N, m, replace=False), at(self.primal_step, server.rounds)
-        sent = Start(server.w, server.G, R1.scores, R2.scores, R1.mean, R2.mean, N, η, m, scale, mean_weight)  # line 26
+        both = (R1.scores, R2.scores, R1.mean, R2.mean)
+        sent = Start(server.w, server.G, *both, N, η * server.pace, m, scale, mean_weight, server.reference)  # line 26
         _, local = clients.ask(P, self.local_sgd, sent)
+        pace, t = paced(self.guard, server, local)
         if local.growth is not None:
-            scale += math.log(max(1e-6, 1 - self.tracking + self.tracking * float(local.growth)))
-        after = replace(server, w=local.w, G=local.G, scale=scale, rounds=server.rounds + 1)  # line 27
+            scale += math.log(max(1e-6, 1 - self._γ + self._γ * float(local.growth)))
+        w, G = moved(server.w, local.w, t), moved(server.G, local.G, t)
+        after = replace(server, w=w, G=G, scale=scale).paced(pace)  # line 27
         if self.normalised_weights:
             after = replace(after, w=self.problem.project_x(local.w[None])[0], mean_weight=mean_weight)
+        if t < HALF:
+            return after.holding(R1, R2)
         return after.holding(*scores.update_buffers(self, R, local, after.rounds, rng))  # line 25
 
     def first_scores(self, own: InnerMeans, sent: Opening, site: Site) -> tuple[None, First]:
@@ -214,7 +226,7 @@ class FedX2:
     @task(reason=BY_PAIRS)
     def local_sgd(self, own: InnerMeans, sent: Start, site: Site) -> tuple[InnerMeans, Local]:
         """Lines 7-20."""
-        risk, K, η, γ, β = self.problem, self.local_steps, sent.step, self.tracking, self.averaging
+        risk, K, η, γ, β = self.problem, self.local_steps, sent.step, self._γ, self.averaging
         w, G = (site.broadcast(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
         n1, n2 = set_sizes(self, site, w)
         ω = (n1 / sent.mean1, n2 / sent.mean2)  # ω1_i and ω2_i
@@ -222,11 +234,12 @@ class FedX2:
         B2 = lazy_batches(self, site, sent.scores2, SECOND)  # lines 7-8
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
         s = torch.maximum(*ω) / sent.mean_weight if self.normalised_weights else None  # s_i, (C, 1)
+        watch = scores.watch(self, sent.reference, sent.cohort, w)
         scale, growth, (active, lazy) = w.new_full((1, 1), sent.scale), w.new_zeros(len(w)), self._ratio_caps(sent)
         for k in range(K):  # line 10
             x, (z1, z2, ẑ1, ẑ2) = draw(self, site, k, fresh=(H1.at(k), H2.at(k)))  # lines 11, 14
             ξ, ζ = B2[k], B1[k]  # line 12, with the buffers of eq. (9)
-            (h1, h2, ĥ1, ĥ2), pull_, statistics = score(risk, w, x, (z1, z2, ẑ1, ẑ2), ω, self.clip)  # lines 13-14
+            (h1, h2, ĥ1, ĥ2), pull_, statistics = score(risk, w, x, (z1, z2, ẑ1, ẑ2), ω, watch)  # lines 13-14
             u = own.update(risk, z1, risk.inner_mean(h1, ξ), γ)  # line 15, eq. (8)
             r1, r2 = H1.release(k, ĥ1), H2.release(k, ĥ2)  # line 14: as they may leave the client
             û = risk.inner_mean(r1, ξ)  # for rows that have no u yet
@@ -242,7 +255,14 @@ class FedX2:
                 growth += (h1.weight * (risk.outer.value(u) - scale).clamp_max(lazy.sample).exp()).mean(1) / K
         if s is not None:
             w, G = self._scaled(w, sent.w, s), self._scaled(G, sent.G, s)
-        return own, Local(w, G, H1.packed(), H2.packed(), growth if risk.outer.tracked else None)  # lines 20, 6
+        lengths = (None, None) if watch is None else watch.lengths(w.dtype)
+        growth_ = growth if risk.outer.tracked else None
+        return own, Local(w, G, H1.packed(), H2.packed(), growth_, *lengths)  # lines 20, 6
+
+    @property
+    def _γ(self) -> float:
+        """The tracking, or its default."""
+        return (0.1 if isinstance(self.problem.outer, Ratio) else 0.9) if self.tracking is None else self.tracking
 
     def _scaled(self, now: Tensor, before: Tensor, s: Tensor) -> Tensor:
         """`before + s_i (now - before)`, without the statistics of BatchNorm."""

@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.algorithms.fedx.guard import Pace, Watch
 from fedsaddle.algorithms.local_steps import MOST_ROWS, check_local, check_problem
 from fedsaddle.arguments import choice, instance, number, whole
 from fedsaddle.errors import BadInput, NobodyAnswered
-from fedsaddle.federation.clients import Batch, Clients, Site, Task
+from fedsaddle.federation.clients import Batch, Clients, Own, Site, Task
 from fedsaddle.federation.records import Averaged, ExactBounds, PerSample, Pooled
 from fedsaddle.numerics.schedules import Step, check_step
-from fedsaddle.numerics.tensors import norms, shrink_
+from fedsaddle.numerics.tensors import shrink_
 from fedsaddle.problems.pair_losses import Scores, WeightedScores
 from fedsaddle.problems.protocols import PairwiseProblem
 
@@ -105,12 +106,12 @@ def score(
     x: Tensor,
     batches: Sequence[Batch],
     weights: tuple[Tensor, Tensor],
-    longest: float = math.inf,
+    watch: Watch | None = None,
 ) -> ActiveScores:
     """h(w, z) of each batch, in turn of S1 and of S2; only the first two of them have gradients.
 
     `pull_(into, keep, gain, slope1, slope2)` is `into ← keep into + gain (slope1 ∇h(w; z1) + slope2 ∇h(w; z2))`,
-    without a gradient in between; `into` may be `w`. A gradient that is longer than `longest` is made as long as that.
+    without a gradient in between; `into` may be `w`. The gradients of a client that `watch` has stopped are zero.
     """
     sizes = [z.y.shape[1] for z in batches]
     h, write_, statistics = risk.pushforward(w, x, sum(sizes[2:]), batches[0].keys)
@@ -121,19 +122,18 @@ def score(
         slope = torch.cat([slope1, slope2], 1)
         write_(slope.view(*slope.shape[:2], *h.shape[2:]), into, keep, gain)
 
-    return ActiveScores(of, pull_ if longest == math.inf else _shortened(pull_, w, longest), statistics)
+    return ActiveScores(of, pull_ if watch is None else _watched(pull_, w, watch), statistics)
 
 
-def _shortened(pull_: Pull, like: Tensor, longest: float) -> Pull:
-    """The gradient of each client, clipped to that norm."""
+def _watched(pull_: Pull, like: Tensor, watch: Watch) -> Pull:
+    """The same by the gradient of each client, whose length is noted."""
 
-    def shorter_(into: Tensor, keep: float, gain: float, slope1: Tensor, slope2: Tensor) -> None:
+    def noted_(into: Tensor, keep: float, gain: float, slope1: Tensor, slope2: Tensor) -> None:
         g = torch.empty_like(like)
         pull_(g, 0.0, 1.0, slope1, slope2)
-        share = (longest / norms(g).clamp_min(1e-300)).clamp_max(1.0).to(g.dtype)
-        shrink_(into, keep).addcmul_(g, share, value=gain)
+        shrink_(into, keep).add_(watch.stopped_(g), alpha=gain)
 
-    return shorter_
+    return noted_
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class SharingScores(Pairing, Protocol):
     @property
     def privacy(self) -> ScorePrivacy | None: ...  # noqa: D102
     @property
-    def clip(self) -> float: ...  # noqa: D102
+    def guard(self) -> float: ...  # noqa: D102
 
 
 def check_sharing(algorithm: SharingScores) -> None:
@@ -267,7 +267,7 @@ def check_sharing(algorithm: SharingScores) -> None:
     check(algorithm)
     whole("buffer_rounds", algorithm.buffer_rounds)
     choice("sharing", algorithm.sharing, ("all", "sub-sampled"))
-    number("clip", algorithm.clip, above=0, infinite=True)
+    number("guard", algorithm.guard, above=1, infinite=True)
     if algorithm.privacy is not None:
         instance("privacy", algorithm.privacy, ScorePrivacy, "give fs.ScorePrivacy(bound=2.0, noise=4.0), or None")
 
@@ -453,7 +453,7 @@ Buffers = tuple[Buffer, Buffer]  # R_1 and R_2
 
 
 @dataclass(frozen=True, kw_only=True)
-class BufferState:
+class BufferState(Pace):
     """The buffers as flat fields of the server's state, for checkpoints; None before the first round."""
 
     rounds: int = 0
@@ -472,6 +472,10 @@ class BufferState:
             return None
         R1 = Buffer(self.scores1, self.born1, self.mean1, self.among1)
         return R1, Buffer(self.scores2, self.born2, self.mean2, self.among2)
+
+    def paced(self, pace: Pace) -> Self:
+        """The same state a round later, with this pace."""
+        return replace(self, pace=pace.pace, reference=pace.reference, rounds=self.rounds + 1)
 
     def holding(self, R1: Buffer, R2: Buffer) -> Self:
         """The same state with these buffers."""
@@ -497,6 +501,12 @@ class Reply(Protocol):
     def scores2(self) -> Tensor: ...  # noqa: D102
 
 
+def watch(algorithm: SharingScores, reference: float, cohort: int, like: Tensor) -> Watch | None:
+    """What notes the gradients of a round; None without a guard."""
+    κ = algorithm.guard
+    return None if κ == math.inf else Watch(κ, reference, algorithm.local_steps, cohort, like)
+
+
 def update_buffers(algorithm: SharingScores, R: Buffers, reply: Reply, round: int, rng: np.random.Generator) -> Buffers:
     """R_1 and R_2 after a round."""
     R1, R2, τ = *R, algorithm.buffer_rounds
@@ -504,7 +514,7 @@ def update_buffers(algorithm: SharingScores, R: Buffers, reply: Reply, round: in
 
 
 def collect_first_scores(
-    algorithm: SharingScores, task: Task[First], w: Tensor, clients: Clients, rng: np.random.Generator
+    algorithm: SharingScores, task: Task[Own, Opening, First], w: Tensor, clients: Clients, rng: np.random.Generator
 ) -> Buffers:
     """R_1^0 and R_2^0, from all clients."""
     everyone = rng.choice(clients.count, clients.count, replace=False)  # the order of the buffer tells nothing

@@ -137,7 +137,7 @@ def moved(how: Hyperparameters, z: Pair, F: Slopes, rounds: int) -> Pair:
 
 
 def planned(how: Hyperparameters, rounds: int, clients: int, exchanges: int, gradients: int) -> list[PlannedExchange]:
-    """So many exchanges a round, with so many gradients of both players in all of them together."""
+    """The exchanges of a round: their number, and the gradients of both players in all of them together."""
     m = clients if how.sampled_clients is None else how.sampled_clients
     released = Counter({Release(how.batch_size, 2): rounds * gradients})
     return [PlannedExchange(rounds * exchanges, released, m)]
@@ -153,7 +153,7 @@ class Extragradient:
 
     Args:
         problem: the min-max problem.
-        sampled_clients: clients that are asked in an exchange, drawn anew for each; None: all.
+        sampled_clients: clients of an exchange, sampled independently for each; None: all.
         batch_size: rows of a client's gradient; None: all rows, as in the box.
         primal_step: η of x.
         dual_step: η of y.
@@ -359,7 +359,7 @@ class LocalExtragradient:
         problem: the min-max problem.
         sampled_clients: clients a round; None: all, as in the box.
         local_steps: K, each with two gradients.
-        batch_size: rows of a gradient, drawn anew for each; None: all rows.
+        batch_size: rows of a gradient, sampled independently for each; None: all rows.
         primal_step: η of x.
         dual_step: η of y.
         control_variates: whether steps are corrected by `c - c_i`; False is the box.

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedsaddle.algorithms.local_steps import check_local, check_problem, cohort_size, draw_cohort
 from fedsaddle.arguments import choice, whole
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Site, Task
+from fedsaddle.federation.clients import Clients, Own, Site, Task
 from fedsaddle.federation.records import Averaged, Holds, Parameters, UpdateOf
 from fedsaddle.federation.tasks import PlannedExchange, Release, Releases, step_count, task
 from fedsaddle.numerics.optimisers import BLANK, LocalOptimiser, check_local_optimiser, own_optimiser
@@ -122,7 +122,11 @@ def start(algorithm: Hyperparameters, clients: Clients) -> SgdaState:
 
 
 def synchronised_round(
-    algorithm: Hyperparameters, task: Task[Local], server: SgdaState, clients: Clients, rng: np.random.Generator
+    algorithm: Hyperparameters,
+    task: Task[Own, Start, Local],
+    server: SgdaState,
+    clients: Clients,
+    rng: np.random.Generator,
 ) -> SgdaState:
     """One round: the clients' iterations in pieces, then the averages."""
     τ, S, r = algorithm.local_steps, algorithm.snapshot_every, server.rounds
@@ -164,7 +168,7 @@ def released(algorithm: Hyperparameters, sent: Start) -> Releases:
 
 
 def planned(algorithm: Hyperparameters, rounds: int, clients: int, more: int = 0) -> list[PlannedExchange]:
-    """The exchanges of so many rounds; `more` minibatches a round beside those of the τ iterations."""
+    """The exchanges of `rounds` rounds; `more` minibatches a round beside those of the τ iterations."""
     τ, S = algorithm.local_steps, algorithm.snapshot_every
     times = sum(len(list(pieces(r * τ, τ, S))) for r in range(rounds)) if cuts_rounds(algorithm) else rounds
     m = clients if algorithm.sampled_clients is None else algorithm.sampled_clients

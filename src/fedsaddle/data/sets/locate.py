@@ -62,10 +62,10 @@ class PublicFile:
         )
 
     def _verify(self, path: Path, data: bytes) -> None:
-        found = hashlib.sha256(data).hexdigest()
-        if found != self.sha256:
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != self.sha256:
             remedy = f"the unpacked SHA-256 should be {self.sha256}; get the file again from {self.source}"
-            raise BadInput(f"SHA-256 of {path}", found, remedy)
+            raise BadInput(f"SHA-256 of {path}", digest, remedy)
 
 
 def search_folders() -> list[Path]:

@@ -283,20 +283,20 @@ def _cifar(
 
 
 def train_records(layout: PictureFiles, first: int | None = None) -> Bytes:
-    """The records of the training pictures that are there, or the first so many; raises `MissingData` for too few."""
+    """The records of the training pictures that are there, or the first `first`; raises `MissingData` for too few."""
     missing: list[MissingData] = []
     for way in layout.train:
-        found: list[Bytes] = []
+        records: list[Bytes] = []
         for name, sha256 in way:
-            if first is not None and sum(map(len, found)) >= first:
+            if first is not None and sum(map(len, records)) >= first:
                 break
             try:
-                found.append(parse_records(layout.file(name, sha256).read(), layout))
+                records.append(parse_records(layout.file(name, sha256).read(), layout))
             except MissingData as error:
                 missing.append(error)
                 break
-        if found and (first is None or sum(map(len, found)) >= first):
-            return np.concatenate(found)[:first]
+        if records and (first is None or sum(map(len, records)) >= first):
+            return np.concatenate(records)[:first]
     raise missing[0]
 
 

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from fedsaddle.arguments import path as file_path
 from fedsaddle.data.sets.locate import PublicFile, unpack
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.files import JsonObject
 
 _ALONE = re.compile(r"^([A-Z][A-Z'’ ,&-]*[A-Z])\.$")
 _INDENTED = re.compile(r"^ {1,4}([A-Z][A-Za-z'’ -]*?)\. +(\S.*)$")
@@ -39,15 +39,15 @@ def speeches_by_speaker(text: str) -> dict[str, list[str]]:
     Raises:
         BadInput: if no speech is found.
     """
-    found: dict[str, list[str]] = {}
+    speeches: dict[str, list[str]] = {}
     for play, speaker, speech in _speeches(_body(text).splitlines()):
-        found.setdefault(f"{play}/{speaker}", []).append(speech)
-    if not found:
+        speeches.setdefault(f"{play}/{speaker}", []).append(speech)
+    if not speeches:
         remedy = (
             "no speeches found; it must be the plain text of plays, with speakers as 'HAMLET.' or '  HAMLET. Words'"
         )
         raise BadInput("path", text[:40], remedy)
-    return found
+    return speeches
 
 
 def _body(text: str) -> str:
@@ -59,30 +59,30 @@ def _body(text: str) -> str:
 
 
 def _speeches(lines: list[str]) -> Iterator[tuple[str, str, str]]:
-    play, title, before, speaker, said, indent = "", "", "", "", list[str](), False
+    play, title, before, speaker, speech, indent = "", "", "", "", list[str](), False
     for line in [*lines, ""]:
         bare = line.strip()
         alone, inline = _ALONE.match(line), _INDENTED.match(line)
         ends = not bare or alone or inline or _ENTRANCE.match(line) or (indent and not line.startswith("    "))
-        if speaker and ends and said:
-            yield play, speaker, "\n".join(said)
-            speaker, said = "", []
+        if speaker and ends and speech:
+            yield play, speaker, "\n".join(speech)
+            speaker, speech = "", []
         if _CAST.match(bare) or _AUTHOR.match(bare):
-            play, speaker, said = (before if _AUTHOR.match(bare) else title) or "a play", "", []
+            play, speaker, speech = (before if _AUTHOR.match(bare) else title) or "a play", "", []
         elif alone and play and not _NO_TITLE.match(alone[1]):
-            speaker, said, indent = alone[1], [], False
+            speaker, speech, indent = alone[1], [], False
         elif inline and play and not _NO_TITLE.match(inline[1]):
-            speaker, said, indent = inline[1].strip().upper(), _without_directions(inline[2]), True
+            speaker, speech, indent = inline[1].strip().upper(), _without_directions(inline[2]), True
         elif speaker and bare and not _ENTRANCE.match(line):
-            said += _without_directions(bare)
+            speech += _without_directions(bare)
         if bare.isupper() and not alone and not _NO_TITLE.match(bare):
             title = bare
         before = bare or before
 
 
 def _without_directions(words: str) -> list[str]:
-    kept = _DIRECTION.sub("", words).strip()
-    return [kept] if kept else []
+    spoken = _DIRECTION.sub("", words).strip()
+    return [spoken] if spoken else []
 
 
 # The printable characters of the fixed vocabulary of 86 that federated Shakespeare experiments share.
@@ -127,8 +127,8 @@ def shakespeare(
     path = optional(file_path, "path", path)
     windows = {
         speaker: pair
-        for speaker, said in sorted(_stored_speeches(path).items())
-        if len((pair := cut_windows("\n".join(said), sequence_length))[0]) >= min_windows
+        for speaker, speeches in sorted(_stored_speeches(path).items())
+        if len((pair := cut_windows("\n".join(speeches), sequence_length))[0]) >= min_windows
     }
     chosen = _choose(sorted(windows), clients, seed, min_windows)
     x, y = (np.concatenate([windows[s][part] for s in chosen]) for part in (0, 1))
@@ -176,7 +176,7 @@ def _stored_speeches(path: Path | None) -> Mapping[str, Sequence[str]]:
     if path is not None and path.suffix == ".txt":
         return speeches_by_speaker(path.read_text(encoding="utf-8", errors="replace"))
     try:
-        content: Any = json.loads(_FILE.read() if path is None else unpack(path))
+        content: JsonObject = json.loads(_FILE.read() if path is None else unpack(path))
         speeches: Mapping[str, Sequence[str]] = content["speeches"]
     except (ValueError, KeyError, TypeError) as error:
         remedy = "must be JSON like {'speeches': {'play/SPEAKER': ['a speech', ...]}}"

@@ -1,20 +1,22 @@
 """Small data sets that come with scikit-learn, read from its own files: nothing is downloaded.
 
 None has an official test set. The tables other than digits are standardised, and the mean and the
-deviation are those of the whole table as shipped, before any split: they tell a client a little about
+deviation are those of the whole table as shipped, before any split: they disclose to a client a little about
 the rows of the others. For a study where that matters, use your own file with a test file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from fedsaddle.arguments import flag, whole
-from fedsaddle.data.table import Dataset, Scale, Table
+from fedsaddle.array_types import Floats
+from fedsaddle.data.table import Array, Dataset, Scale, Table
 
 _UCI = "UCI Machine Learning Repository, as shipped with scikit-learn"
 
@@ -72,7 +74,7 @@ def iris() -> Dataset:
 def diabetes(standardise_target: bool = False) -> Dataset:
     """442 patients, 10 standardised features; the target is the progress of the disease (regression).
 
-    One can split by the columns `sex` (1 or 2; the source does not say which is which) and `decade` (of age: 10, 20,
+    One can split by the columns `sex` (1 or 2; the source does not state which is which) and `decade` (of age: 10, 20,
     ...).
 
     Args:
@@ -95,20 +97,30 @@ def diabetes(standardise_target: bool = False) -> Dataset:
 
 def _digits_file() -> Path:
     """scikit-learn's file of the digits. Its package is not imported for it, which takes longer than torch."""
-    found = find_spec("sklearn")
-    assert found is not None  # it is installed with this package
-    assert found.origin is not None
-    return Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    package = find_spec("sklearn")
+    assert package is not None  # it is installed with this package
+    assert package.origin is not None
+    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
-def _shipped(name: str, **options: Any) -> Any:
+class _Shipped(Protocol):
+    """A data set as scikit-learn gives it."""
+
+    data: Floats
+    target: Array
+    target_names: Sequence[str]
+    feature_names: Sequence[str]
+
+
+def _shipped(name: str, **options: object) -> _Shipped:
     """A table of `sklearn.datasets`."""
     from sklearn import datasets
 
-    return getattr(datasets, f"load_{name}")(**options)
+    shipped: _Shipped = getattr(datasets, f"load_{name}")(**options)
+    return shipped
 
 
-def _classes(name: str, shipped: Any, title: str) -> Dataset:
+def _classes(name: str, shipped: _Shipped, title: str) -> Dataset:
     table = Table.of(
         Scale.fit(shipped.data).apply(shipped.data),
         shipped.target,

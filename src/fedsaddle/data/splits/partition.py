@@ -102,7 +102,7 @@ def equal_shares(count: int) -> Floats:
 
 @runtime_checkable
 class Split(Protocol):
-    """A rule that says which client holds which rows, and names the clients.
+    """A rule that assigns rows to clients, and names the clients.
 
     The same rule serves the training rows and the official test rows. Every row goes to exactly one client. Every
     client has training rows; a client may be left without test rows. A split that changes the data before

@@ -42,6 +42,7 @@ from fedsaddle.data.tables.treatment import (
     treat_numbers,
 )
 from fedsaddle.errors import BadInput
+from fedsaddle.files import JsonObject
 
 MAX_VALUES = 1000  # distinct labels that a site may report
 MAX_COLUMNS = 20_000
@@ -223,24 +224,24 @@ def _labels(rows: SiteRows, disclosure: Disclosure) -> LabelFacts:
     values = whole(own, rows.target)
     if values.dtype.kind == "f" or disclosure.task == "regression":
         return LabelFacts(kind="text" if values.dtype.kind == "U" else "real", withheld=len(at))
-    found, codes = np.unique(values, return_inverse=True)
+    labels, codes = np.unique(values, return_inverse=True)
     kind: Literal["text", "whole"] = "text" if values.dtype.kind == "U" else "whole"
-    if len(found) > MAX_VALUES or (kind == "whole" and disclosure.task == "auto" and len(found) > MAX_AUTO_CLASSES):
+    if len(labels) > MAX_VALUES or (kind == "whole" and disclosure.task == "auto" and len(labels) > MAX_AUTO_CLASSES):
         return LabelFacts(kind="real")
-    often = np.bincount(codes, minlength=len(found)) >= disclosure.least
-    named = often | np.isin(found.astype(str), sorted(disclosure.named))
-    counts = np.bincount(codes[at], minlength=len(found))
+    often = np.bincount(codes, minlength=len(labels)) >= disclosure.least
+    named = often | np.isin(labels.astype(str), sorted(disclosure.named))
+    counts = np.bincount(codes[at], minlength=len(labels))
     disclosed = suppress_rare_labels(counts, disclosure.least)[0]
     positive = None
     if disclosure.positive is not None:
-        is_it = np.isin(found.astype(str), sorted(Disclosure(positive=disclosure.positive).named))
+        is_it = np.isin(labels.astype(str), sorted(Disclosure(positive=disclosure.positive).named))
         pair = (int(counts[~is_it].sum()), int(counts[is_it].sum()))
         positive = pair if suppress_rare_labels(pair, disclosure.least)[1] == 0 else None
-        disclosed = [0] * len(found)
+        disclosed = [0] * len(labels)
     disclosed = [n if name else 0 for n, name in zip(disclosed, named, strict=True)]
     return LabelFacts(
         kind=kind,
-        values=found[named].tolist(),
+        values=labels[named].tolist(),
         counts=np.array(disclosed)[named].tolist(),
         withheld=len(at) - sum(disclosed),
         positive=positive,
@@ -251,7 +252,7 @@ def _column(column: RawColumn, train: Array, least: int) -> AnyColumn:
     if column.kind == "category":
         words = suppress_rare_categories(CategoryFacts.of(column, train), least)
         if words.counts or words.other or least <= 1:
-            return CategoryColumn(kind="category", **words.to_dict())
+            return CategoryColumn.model_validate({"kind": "category", **words.to_dict()})
     if column.kind == "number":
         numbers = suppress_small_columns(NumberFacts.of(column, train, np.array([0, len(train)])), least)
         if numbers.count[0] or least <= 1:
@@ -270,7 +271,7 @@ def _array(features: ArrayFeatures, train: Array) -> ArrayFacts:
     return ArrayFacts(shape=shape, mean=np.atleast_1d(mean).tolist(), squares=np.atleast_1d(squares).tolist())
 
 
-def site_counts(rows: SiteRows, drafts: Sequence[dict[str, object]], least: int = 1) -> SiteCounts:
+def site_counts(rows: SiteRows, drafts: Sequence[JsonObject], least: int = 1) -> SiteCounts:
     """Counts of the cells of number columns between edges that all sites share."""
     features = rows.sources[0].features
     own = {c.name: c for c in features.columns} if isinstance(features, TableFeatures) else {}
@@ -284,7 +285,7 @@ def site_counts(rows: SiteRows, drafts: Sequence[dict[str, object]], least: int 
     return SiteCounts(counts=counts)
 
 
-Agreed = dict[str, Any]  # plain JSON
+Agreed = JsonObject
 H = TypeVar("H", bound=Hashable)
 
 
@@ -293,7 +294,7 @@ class UnknownLabel(BadInput):
 
 
 def merge_labels(facts: Sequence[SiteFacts], names: Sequence[str], disclosure: Disclosure, target: str) -> Agreed:
-    """The classes, None for a regression target, and how many training rows have each, as far as sites tell.
+    """The classes, None for a regression target, and how many training rows have each, as far as sites disclose them.
 
     With a positive label, that value of the column `target` is class 1 and all others are class 0.
     """
@@ -306,8 +307,8 @@ def merge_labels(facts: Sequence[SiteFacts], names: Sequence[str], disclosure: D
     agreed: Agreed = {"values": values, "classes": [str(value) for value in values], "counts": counts}
     if positive is not None:
         index, both = two_classes(agreed["classes"], positive, target)
-        told = [one.target.positive for one in facts if one.target.positive is not None]
-        agreed |= {"classes": list(both), "counts": [sum(own[k] for own in told) for k in (0, 1)], "positive": index}
+        pairs = [one.target.positive for one in facts if one.target.positive is not None]
+        agreed |= {"classes": list(both), "counts": [sum(own[k] for own in pairs) for k in (0, 1)], "positive": index}
     if not any(agreed["counts"]):
         remedy = "every site has too few rows of a class to tell (minimum_cell); bring more rows, or agree on fewer"
         raise BadInput("label counts", 0, remedy)
@@ -330,13 +331,13 @@ def _classes(facts: Sequence[SiteFacts], names: Sequence[str], disclosure: Discl
     """The sorted labels; None for a regression target."""
     kinds, task = {one.target.kind for one in facts}, disclosure.task
     if "text" in kinds and len(kinds) > 1:
-        said = ["texts" if one.target.kind == "text" else "numbers" for one in facts]
-        odd, usual = odd_one_out(said)
+        forms = ["texts" if one.target.kind == "text" else "numbers" for one in facts]
+        odd, usual = odd_one_out(forms)
         assert odd is not None
         remedy = f"other sites have {usual}; write the labels in the same way at all sites"
-        raise BadInput(f"target of {names[odd]}", said[odd], remedy)
-    told = {value for one in facts for value in one.target.values}
-    values = sorted(told | set(listed_labels(disclosure.classes, "text" in kinds)))
+        raise BadInput(f"target of {names[odd]}", forms[odd], remedy)
+    labels = {value for one in facts for value in one.target.values}
+    values = sorted(labels | set(listed_labels(disclosure.classes, "text" in kinds)))
     many = "whole" in kinds and len(values) > MAX_AUTO_CLASSES
     if task == "regression" or (task == "auto" and ("real" in kinds or many)):
         return None
@@ -370,7 +371,7 @@ class AgreedColumns:
     def of(
         cls, facts: Sequence[SiteFacts], names: Sequence[str], how: Treatment, choice: ColumnChoice
     ) -> AgreedColumns:
-        """Merge what the sites say; one that lacks a column, or has another kind, is named."""
+        """Merge the facts of all sites; the error names a site that lacks a column or has another kind."""
         columns: list[NumberFacts | CategoryFacts] = []
         drafts: list[Encoded] = []
         notes: list[str] = []
@@ -390,20 +391,20 @@ class AgreedColumns:
         return cls(tuple(columns), tuple(drafts), how, tuple(notes))
 
     def encoding(
-        self, told: Sequence[SiteCounts], names: Sequence[str], sizes: Ints, site_column: str
+        self, counts_of_sites: Sequence[SiteCounts], names: Sequence[str], sizes: Ints, site_column: str
     ) -> list[Encoded]:
         """The features, from the counts of all sites; `sizes` are training rows."""
-        found: list[Encoded] = []
+        features: list[Encoded] = []
         number = 0
         for merged in self.columns:
             if isinstance(merged, CategoryFacts):
-                found += category_features(merged, self.how.categories.get(merged.name, ()))
+                features += category_features(merged, self.how.categories.get(merged.name, ()))
                 continue
-            counts = np.array([one.counts[number] for one in told], dtype=np.int64).sum(axis=0)
-            found += number_features(self.drafts[number], counts, int(merged.missing.sum()), self.how)
+            counts = np.array([one.counts[number] for one in counts_of_sites], dtype=np.int64).sum(axis=0)
+            features += number_features(self.drafts[number], counts, int(merged.missing.sum()), self.how)
             number += 1
         sites = site_features(site_column, names, sizes) if self.how.site_intercept else []
-        return [*in_order(found, sites)]
+        return [*in_order(features, sites)]
 
     def expected(self, site: int) -> list[int]:
         """How many cells the counts of a site must sum up to, for each draft."""
@@ -445,11 +446,11 @@ def _merge(name: str, own: Sequence[AnyColumn], names: Sequence[str]) -> tuple[N
             "become missing) or in `drop`"
         )
         raise BadInput(f"column {shown(name)} of {at['number']}", "numbers", remedy)
-    told = [{"count": 0, **column.model_dump()} for column in own]
+    columns = [{"count": 0, **column.model_dump()} for column in own]
     if kinds == {"category"}:
-        return CategoryFacts.from_dicts(told), ""
+        return CategoryFacts.from_dicts(columns), ""
     written = next((c.written for c in own if isinstance(c, NumberColumn) and c.written), "")
-    return NumberFacts.from_dicts(told), written
+    return NumberFacts.from_dicts(columns), written
 
 
 def _nothing_in(merged: NumberFacts | CategoryFacts) -> str | None:
@@ -490,7 +491,7 @@ def merge_arrays(facts: Sequence[SiteFacts], names: Sequence[str]) -> Agreed:
     }
 
 
-def encode(rows: SiteRows, agreed: Mapping[str, Any], site: str) -> tuple[Table, Table, Table]:
+def encode(rows: SiteRows, agreed: Agreed, site: str) -> tuple[Table, Table, Table]:
     """This site's training, validation and test rows as the agreed features; the last two tables may be empty."""
     made = [_features(source, agreed, site) for source in rows.sources]
     labels = [_codes(source.labels, rows.target, agreed) for source in rows.sources]
@@ -505,12 +506,12 @@ def encode(rows: SiteRows, agreed: Mapping[str, Any], site: str) -> tuple[Table,
     return tables[0], tables[1], tables[2]
 
 
-def encoding_of(agreed: Mapping[str, Any]) -> tuple[Encoded, ...]:
+def encoding_of(agreed: Agreed) -> tuple[Encoded, ...]:
     """How each feature is made from a column; empty for arrays."""
     return tuple(Encoded.from_dict(feature) for feature in agreed.get("features", ()))
 
 
-def _features(source: Source, agreed: Mapping[str, Any], site: str) -> Array:
+def _features(source: Source, agreed: Agreed, site: str) -> Array:
     features = source.features
     if not isinstance(features, TableFeatures):
         scale = Scale(np.asarray(agreed["array"]["mean"]), np.asarray(agreed["array"]["std"]))
@@ -528,7 +529,7 @@ def _features(source: Source, agreed: Mapping[str, Any], site: str) -> Array:
 
 
 def _check_columns(features: TableFeatures, encoding: Sequence[Encoded], words: set[str]) -> None:
-    """Refuse a file that is not the one that the site told of."""
+    """Raise `BadInput` for a file other than the one that the site's facts came from."""
     own = {column.name: column.kind for column in features.columns}
     for feature in encoding:
         if feature.kind == "site":

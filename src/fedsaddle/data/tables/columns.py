@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,8 @@ def shown(name: object) -> str:
         >>> shown("a\nb")
         "'a\\nb'"
     """
-    said = str(name)
-    return repr(said if len(said) <= LONGEST_SHOWN else f"{said[: LONGEST_SHOWN - 3]}...")
+    text = str(name)
+    return repr(text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}...")
 
 
 def listed(names: Sequence[str], most: int = MOST_SHOWN) -> str:
@@ -44,7 +44,7 @@ def listed(names: Sequence[str], most: int = MOST_SHOWN) -> str:
 
 
 def summarised(notes: Sequence[str], most: int = MOST_SHOWN) -> list[str]:
-    """The notes about columns; where there are many, those that say the same of several columns are one line.
+    """The notes about columns; equal notes about several columns become one line.
 
     Examples:
         >>> summarised([f"column 'c{k}' is left out: it is {k} in all rows" for k in range(5000)])
@@ -150,7 +150,7 @@ class RawTable:
     """The feature columns, the columns with a role, and what the user should know about how they were read."""
 
     features: tuple[RawColumn, ...]
-    roles: dict[str, NDArray[Any]]  # role ("label", "site" ...) -> its cells as the file writes them, '' for missing
+    roles: dict[str, Array]  # role ("label", "site" ...) -> its cells as the file writes them, '' for missing
     rows: int
     notes: tuple[str, ...]  # one line each
     left_out: tuple[str, ...] = ()  # columns that were not asked for and hold nothing to learn from
@@ -174,13 +174,13 @@ Plan = Callable[[Sequence[str]], dict[str, How]]
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Numbers, or codes of distinct texts; `meaning` says what numbers stand for that were no numbers in the file."""
+    """Numbers, or codes of distinct texts; `meaning` is what numbers stand for that were not numbers in the file."""
 
     numbers: NDArray[np.float64] | None = None  # (n,), NaN: missing
     codes: NDArray[np.int32] | None = None  # (n,), -1: missing
     texts: Sequence[str] = ()  # in any order; may repeat
     meaning: str = ""  # such as "days since 1970-01-01"
-    declared: bool = False  # the frame itself says that this is a category
+    declared: bool = False  # the frame itself declares a category
     unreadable: str = ""  # the type, where the cells are neither numbers nor text
 
     def __len__(self) -> int:
@@ -210,7 +210,7 @@ def text_cells(codes: Array, texts: Sequence[str], missing: frozenset[str]) -> t
     return new[codes], keep
 
 
-def role_cells(cells: Cells) -> NDArray[Any]:
+def role_cells(cells: Cells) -> Array:
     """The cells of a column with a role, as text; '' where one is missing."""
     assert cells.codes is not None
     codes, texts = text_cells(cells.codes, cells.texts, MISSING_ROLE)
@@ -279,19 +279,19 @@ def targets(columns: Sequence[Array], name: str, task: Task) -> tuple[list[Array
     first = whole(columns[0], name)
     if task == "regression" or (task == "auto" and _is_real(first)):
         return [need_numbers(column, name) for column in columns], ()
-    found = np.unique(first)
-    if len(found) < 2:
+    distinct = np.unique(first)
+    if len(distinct) < 2:
         remedy = "a single class leaves nothing to learn; choose another target column"
-        raise BadInput(f"classes of '{name}'", found.tolist(), remedy)
-    labels = [ordinal(first, found)]
+        raise BadInput(f"classes of '{name}'", distinct.tolist(), remedy)
+    labels = [ordinal(first, distinct)]
     for column in columns[1:]:
         values = column.astype(str) if first.dtype.kind == "U" else need_numbers(column, name)
-        codes = ordinal(values, found)
+        codes = ordinal(values, distinct)
         if (codes < 0).any():
             odd = column[int(np.argmax(codes < 0))]
             raise BadInput(f"test target '{name}'", str(odd), "no training row has this class; drop these rows")
         labels.append(codes)
-    return labels, tuple(str(c) for c in found)
+    return labels, tuple(str(c) for c in distinct)
 
 
 def whole(column: Array, name: str) -> Array:

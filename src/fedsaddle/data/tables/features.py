@@ -88,14 +88,14 @@ class TableFeatures:
         """The encoding that the training rows of each site make; `names` are the sites."""
         rows = np.concatenate(train)
         ends = np.concatenate([[0], np.cumsum([len(part) for part in train])]).astype(np.int64)
-        found = [feature for column in self.columns for feature in self._fit_column(column, rows, ends)]
+        features = [feature for column in self.columns for feature in self._fit_column(column, rows, ends)]
         sites = site_features(self.site, names, np.diff(ends)) if self.how.site_intercept else []
         values = {
             column.name: tuple(column.categories[code] for code in np.unique(column.codes[rows]) if code >= 0)
             for column in self.columns
             if column.codes is not None
         }
-        return FittedTable(in_order(found, sites), Seen(values, self.others))
+        return FittedTable(in_order(features, sites), Seen(values, self.others))
 
     def _fit_column(self, column: RawColumn, rows: Ints, ends: Ints) -> list[Encoded]:
         least = self.how.minimum_cell
@@ -104,10 +104,10 @@ class TableFeatures:
             own = [suppress_rare_categories(CategoryFacts.of(column, part), least).to_dict() for part in parts]
             return category_features(CategoryFacts.from_dicts(own), self.how.categories.get(column.name, ()))
         facts = NumberFacts.of(column, rows, ends)
-        told = suppress_small_columns(facts, least)
-        draft = replace(treat_numbers(told, self.how), written=column.written)
+        disclosed = suppress_small_columns(facts, least)
+        draft = replace(treat_numbers(disclosed, self.how), written=column.written)
         counts = [merge_small_bins(draft, column.numbers[part], facts, site, least) for site, part in enumerate(parts)]
-        return number_features(draft, np.sum(counts, axis=0), int(told.missing.sum()), self.how)
+        return number_features(draft, np.sum(counts, axis=0), int(disclosed.missing.sum()), self.how)
 
     def encode(self, encoding: Sequence[Encoded], parts: Parts, names: Sequence[str]) -> NDArray[np.float32]:
         """The features of the rows `parts[i]` of the site `names[i]`, site by site; others are new sites."""
@@ -155,21 +155,21 @@ class TableFeatures:
 
     def missing_shares(self, parts: Parts) -> dict[str, list[float]]:
         """Of each column with gaps, the share of missing cells among each site's rows."""
-        found = {}
+        shares = {}
         for column in self.columns:
             gaps = np.isnan(column.numbers) if column.numbers is not None else _cells(column) < 0
             if gaps.any():
-                found[column.name] = [float(gaps[part].mean()) if len(part) else 0.0 for part in parts]
-        return found
+                shares[column.name] = [float(gaps[part].mean()) if len(part) else 0.0 for part in parts]
+        return shares
 
     def treated(self, **changes: object) -> TableFeatures:
         """The same columns with another treatment."""
         return replace(self, how=replace(self.how, **changes))  # type: ignore[arg-type]
 
 
-def in_order(found: Sequence[Encoded], sites: Sequence[Encoded]) -> tuple[Encoded, ...]:
+def in_order(features: Sequence[Encoded], sites: Sequence[Encoded]) -> tuple[Encoded, ...]:
     """The features of all columns with hinges at the end, so that a model without hinges uses the first ones."""
-    straight, bent = (tuple(f for f in found if (f.kind == "hinge") == hinge) for hinge in (False, True))
+    straight, bent = (tuple(f for f in features if (f.kind == "hinge") == hinge) for hinge in (False, True))
     return (*straight, *sites, *bent)
 
 
@@ -191,6 +191,6 @@ class FittedTable:
 
 
 def _cells(column: RawColumn) -> NDArray[np.float64] | NDArray[np.int32]:
-    found = column.numbers if column.numbers is not None else column.codes
-    assert found is not None
-    return found
+    cells = column.numbers if column.numbers is not None else column.codes
+    assert cells is not None
+    return cells

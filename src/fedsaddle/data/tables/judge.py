@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,7 @@ _CAMEL_ID = re.compile(r"[a-z](?:Id|ID)$")
 
 @dataclass(frozen=True)
 class ColumnHint:
-    """What the user says of a column: its kind, and whether it was asked for by name."""
+    """The user's settings for a column: its kind, and whether it was selected by name."""
 
     numeric: bool = False
     categorical: bool = False
@@ -58,19 +57,19 @@ def judge_column(name: str, cells: Cells, hint: ColumnHint) -> ColumnDecision:
     if cells.numbers is not None:
         numbers = _finite(name, cells.numbers, hint)
         made = RawColumn(name, numbers, written="decimal comma" if hint.comma == "surely" else "")
-        said = [f"read as {cells.meaning}{_or(name, 'categorical')}"] if cells.meaning else []
+        notes = [f"read as {cells.meaning}{_or(name, 'categorical')}"] if cells.meaning else []
         dropped = int(np.isnan(numbers).sum() - np.isnan(cells.numbers).sum())
-        said += [f"{dropped} infinite cells are taken as missing"] if dropped else []
+        notes += [f"{dropped} infinite cells are taken as missing"] if dropped else []
     else:
-        made, said = _from_text(name, cells, hint)
+        made, notes = _from_text(name, cells, hint)
     why = (
         None
         if hint.listed
-        else _left_out(made, bool(cells.meaning) or any(s.startswith("read as ") for s in said), hint.constant)
+        else _left_out(made, bool(cells.meaning) or any(s.startswith("read as ") for s in notes), hint.constant)
     )
     if why is not None:
         return ColumnDecision(None, (f"column {shown(name)} is left out: {why}",))
-    return ColumnDecision(made, tuple(f"column {shown(name)}: {one}" for one in [*said, *_noticed(made)]))
+    return ColumnDecision(made, tuple(f"column {shown(name)}: {one}" for one in [*notes, *_noticed(made)]))
 
 
 def _or(name: str, *ways: str) -> str:
@@ -95,10 +94,10 @@ def _from_text(name: str, cells: Cells, hint: ColumnHint) -> tuple[RawColumn, li
         known = [t for t in texts if t.lower() not in MISSING_NUMBER]
         read = _read_values(name, known, hint)
         if read is not None:
-            values, said, written = read
+            values, notes, written = read
             table = dict(zip(known, values.tolist(), strict=True))
             spread = np.array([table.get(t, np.nan) for t in texts] + [np.nan])
-            return RawColumn(name, _finite(name, spread[codes], hint), written=written), said
+            return RawColumn(name, _finite(name, spread[codes], hint), written=written), notes
     folded = [t.lower() for t in texts]
     if set(folded) - NOTHING and set(folded) - NOTHING <= TRUTH:
         codes, texts = text_cells(codes, folded, NOTHING)
@@ -108,7 +107,7 @@ def _from_text(name: str, cells: Cells, hint: ColumnHint) -> tuple[RawColumn, li
 def _read_values(
     name: str, texts: Sequence[str], hint: ColumnHint
 ) -> tuple[NDArray[np.float64], list[str], str] | None:
-    """The number of each text, what to say about it and how it is written, or None where the column holds words."""
+    """The number of each text, notes about it and how it is written, or None where the column holds words."""
     dates = parse_dates(texts, hint.written) if texts else None
     if dates is not None:
         return *_dates(name, dates, hint), dates.written
@@ -128,8 +127,8 @@ def _dates(name: str, dates: Dates, hint: ColumnHint) -> tuple[NDArray[np.float6
         raise BadInput(f"column {shown(name)}", "dates", remedy)
     if dates.odd and not hint.numeric:
         raise _odd(name, dates.odd, "dates")
-    said = [f"dates are read as {dates.meaning}{_or(name, 'categorical', 'drop')}"]
-    return dates.values, said + _now_missing(dates.odd)
+    notes = [f"dates are read as {dates.meaning}{_or(name, 'categorical', 'drop')}"]
+    return dates.values, notes + _now_missing(dates.odd)
 
 
 def _numbers(
@@ -266,7 +265,7 @@ def group_column(name: str, cells: Cells, hint: ColumnHint) -> RawColumn:
 
 def group_names(tables: Sequence[Mapping[str, RawColumn]]) -> list[dict[str, Array]]:
     """The group of each row by column, for tables with the same columns; the keys begin with `GROUP`."""
-    found: list[dict[str, Array]] = [{} for _ in tables]
+    named: list[dict[str, Array]] = [{} for _ in tables]
     for name in tables[0]:
         columns = [table[name] for table in tables]
         if any(column.numbers is None for column in columns) or not _many([c.numbers for c in columns]):
@@ -274,9 +273,9 @@ def group_names(tables: Sequence[Mapping[str, RawColumn]]) -> list[dict[str, Arr
             made = _largest(words)
         else:
             made = _quarters([np.asarray(column.numbers) for column in columns], columns[0].written in DATES)
-        for own, groups in zip(found, made, strict=True):
+        for own, groups in zip(named, made, strict=True):
             own[GROUP + name] = groups
-    return found
+    return named
 
 
 def _many(numbers: Sequence[NDArray[np.float64] | None]) -> bool:
@@ -284,7 +283,7 @@ def _many(numbers: Sequence[NDArray[np.float64] | None]) -> bool:
     return len(np.unique(there[~np.isnan(there)])) > MOST_NUMBERS
 
 
-def _words(column: RawColumn) -> NDArray[Any]:
+def _words(column: RawColumn) -> Array:
     if column.numbers is None:
         return np.array([*column.categories, MISSING_GROUP], dtype=object)[column.codes]
     values, codes = np.unique(column.numbers, return_inverse=True)
@@ -298,8 +297,8 @@ def _largest(tables: Sequence[NDArray[np.generic]]) -> list[Array]:
     counts = Counter(cell for cells in tables for cell in cells.tolist() if cell != MISSING_GROUP)
     if len(counts) <= MOST_GROUPS:
         return [cells.astype(str) for cells in tables]
-    kept = {MISSING_GROUP, *sorted(counts, key=lambda cell: (-counts[cell], cell))[: MOST_GROUPS - 1]}
-    return [np.array([cell if cell in kept else OTHER_GROUP for cell in cells.tolist()]) for cells in tables]
+    largest = {MISSING_GROUP, *sorted(counts, key=lambda cell: (-counts[cell], cell))[: MOST_GROUPS - 1]}
+    return [np.array([cell if cell in largest else OTHER_GROUP for cell in cells.tolist()]) for cells in tables]
 
 
 def _quarters(tables: Sequence[NDArray[np.float64]], dates: bool) -> list[Array]:
@@ -393,9 +392,9 @@ def _by_appearance(codes: Array) -> bytes:
 
 MOST_CATEGORIES = 50
 SHARE = 5  # distinct values may be a fifth of the cells
-FEW_VALUES = 10  # so many categories are no identifier, however small the site
-RUN = 100  # so many consecutive whole numbers are no measurement
-DIGITS = 6  # whole numbers that all have so many digits, the same number, are no measurement
+FEW_VALUES = 10  # categories, up to which a column is not an identifier, however small the site
+RUN = 100  # consecutive whole numbers, from which a column is not a measurement
+DIGITS = 6  # from which whole numbers of equal length are not a measurement
 _WORDS = frozenset(
     """
     name surname forename firstname lastname fullname initials id ids uuid guid mrn ssn nhs pid nin key index
@@ -439,8 +438,8 @@ def by_name(name: str) -> str:
         unit = next((word for word in words if word in _UNITS), None)
         if unit is not None:
             return f"its name says {unit!r}"
-    found = _PARTS.search(spaced)
-    return f"its name says {found.group()!r}" if found else ""
+    match = _PARTS.search(spaced)
+    return f"its name says {match.group()!r}" if match else ""
 
 
 def by_content(column: RawColumn) -> str:
@@ -464,13 +463,13 @@ def by_content(column: RawColumn) -> str:
 def _identifying_numbers(values: NDArray[np.float64]) -> str:
     if (values[:FEW] != np.round(values[:FEW])).any() or (values != np.round(values)).any():
         return ""
-    found = np.unique(values)
-    if len(found) <= max(FEW_VALUES, len(values) / SHARE):
+    distinct = np.unique(values)
+    if len(distinct) <= max(FEW_VALUES, len(values) / SHARE):
         return ""
-    told = f"it has {len(found):,} different whole numbers in {len(values):,} rows"
-    if len(found) > RUN and len(found) > 0.9 * (found[-1] - found[0] + 1):
-        return f"{told} that are consecutive, like an identifier"
-    digits = np.floor(np.log10(np.maximum(np.abs(found), 1.0))) + 1
-    if digits.min() == digits.max() >= DIGITS and (found % 100 != 0).any():
-        return f"{told} of {int(digits[0])} digits, like an identifier"
+    reason = f"it has {len(distinct):,} different whole numbers in {len(values):,} rows"
+    if len(distinct) > RUN and len(distinct) > 0.9 * (distinct[-1] - distinct[0] + 1):
+        return f"{reason} that are consecutive, like an identifier"
+    digits = np.floor(np.log10(np.maximum(np.abs(distinct), 1.0))) + 1
+    if digits.min() == digits.max() >= DIGITS and (distinct % 100 != 0).any():
+        return f"{reason} of {int(digits[0])} digits, like an identifier"
     return ""

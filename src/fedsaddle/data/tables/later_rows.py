@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,10 @@ from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.data.tables.sources import series_cells
 from fedsaddle.data.tables.treatment import Treatment
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json, JsonObject
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class ReadColumn:
     dash: bool = False  # "-" is a category, not a missing cell
     known: tuple[str, ...] = ()  # the categories, without rare ones that are pooled
     pooled: bool = False  # rare and new categories have a feature
-    lenient: bool = False  # cells that are no numbers are missing, as the user wanted
+    lenient: bool = False  # cells that are not numbers are missing, by the user's choice
 
     @classmethod
     def of(cls, column: RawColumn, features: Sequence[Encoded] = (), lenient: bool = False) -> ReadColumn:
@@ -42,44 +46,44 @@ class ReadColumn:
         truth = words and bool(known) and known <= TRUTH
         pooled = any(feature.kind == "other" for feature in features)
         if pooled:  # name rare ones only where they would be taken for another way to write a frequent one
-            kept = {feature.category for feature in features if feature.kind == "category"}
-            folded = {_folded(value) for value in kept if value is not None}
-            known = {value for value in known if value in kept or _folded(value) in folded}
+            frequent = {feature.category for feature in features if feature.kind == "category"}
+            folded = {_folded(value) for value in frequent if value is not None}
+            known = {value for value in known if value in frequent or _folded(value) in folded}
         values = tuple(sorted(known)) if words else ()
         return cls(column.name, words, column.written, truth, "-" in known, values, pooled, lenient)
 
-    def read(self, cells: Any) -> RawColumn:
+    def read(self, cells: Series) -> RawColumn:
         """The cells of later rows, a pandas Series.
 
         Raises:
-            BadInput: for a cell that is no number in a column of numbers, and for a known category in another spelling.
+            BadInput: for a cell of a column of numbers that is not one, and for a known category in another spelling.
         """
-        found = series_cells(self.name, cells, "text" if self.words else "infer")
+        read = series_cells(self.name, cells, "text" if self.words else "infer")
         if self.words:
-            return self._categories(found)
-        if found.unreadable:
-            raise BadInput(f"type of column {shown(self.name)}", found.unreadable, "use numbers, or text as in fit")
-        column = RawColumn(self.name, self._numbers(found), written=self.written)
+            return self._categories(read)
+        if read.unreadable:
+            raise BadInput(f"type of column {shown(self.name)}", read.unreadable, "use numbers, or text as in fit")
+        column = RawColumn(self.name, self._numbers(read), written=self.written)
         if not self.lenient:
-            self._check_numbers(found, column)
+            self._check_numbers(read, column)
         return column
 
-    def _categories(self, found: Cells) -> RawColumn:
-        assert found.codes is not None
+    def _categories(self, cells: Cells) -> RawColumn:
+        assert cells.codes is not None
         known = TRUTH if self.truth else self.known
-        values = [word(text, known, MISSING - {"-"} if self.dash else MISSING) for text in found.texts]
+        values = [word(text, known, MISSING - {"-"} if self.dash else MISSING) for text in cells.texts]
         names = sorted({value for value in values if value is not None})
         places = {value: code for code, value in enumerate(names)}
         at = np.array([-1 if value is None else places[value] for value in values] + [-1], dtype=np.int32)
         self._check_categories(names)
-        return RawColumn(self.name, None, at[found.codes], tuple(names))
+        return RawColumn(self.name, None, at[cells.codes], tuple(names))
 
-    def _numbers(self, found: Cells) -> Floats:
-        if found.numbers is not None:
+    def _numbers(self, cells: Cells) -> Floats:
+        if cells.numbers is not None:
             with np.errstate(invalid="ignore"):
-                return np.where(np.abs(found.numbers) <= LARGEST, found.numbers, np.nan)
-        assert found.codes is not None
-        return np.array([*(number(text, self.written) for text in found.texts), np.nan])[found.codes]
+                return np.where(np.abs(cells.numbers) <= LARGEST, cells.numbers, np.nan)
+        assert cells.codes is not None
+        return np.array([*(number(text, self.written) for text in cells.texts), np.nan])[cells.codes]
 
     def _check_categories(self, names: Sequence[str]) -> None:
         """Refuse other spellings of a known category; warn of a new one that no feature stands for."""
@@ -96,24 +100,24 @@ class ReadColumn:
             )
             warnings.warn(text, stacklevel=6)
 
-    def _check_numbers(self, found: Cells, column: RawColumn) -> None:
+    def _check_numbers(self, cells: Cells, column: RawColumn) -> None:
         """Refuse cells that are there but became missing."""
-        if found.numbers is not None:
-            there = ~np.isnan(found.numbers)
+        if cells.numbers is not None:
+            there = ~np.isnan(cells.numbers)
         else:
-            assert found.codes is not None
-            read = np.array([not is_missing_number(text) for text in found.texts] + [False])
-            there = read[found.codes]
+            assert cells.codes is not None
+            read = np.array([not is_missing_number(text) for text in cells.texts] + [False])
+            there = read[cells.codes]
         lost = np.flatnonzero(there & column.missing)
         if len(lost):
             row = int(lost[0])
-            cell = float(found.numbers[row]) if found.numbers is not None else found.texts[_code(found, row)]
+            cell = float(cells.numbers[row]) if cells.numbers is not None else cells.texts[_code(cells, row)]
             remedy = (
                 "is not a number as in the rows of fit; correct it, leave it empty, or list the column in `numeric`"
             )
             raise BadInput(f"row {row + 1}, column {shown(self.name)}", cell, remedy)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain JSON."""
         return {**asdict(self), "known": list(self.known)}
 
@@ -122,9 +126,9 @@ def _folded(value: str) -> str:
     return " ".join(value.casefold().split())
 
 
-def _code(found: Cells, row: int) -> int:
-    assert found.codes is not None
-    return int(found.codes[row])
+def _code(cells: Cells, row: int) -> int:
+    assert cells.codes is not None
+    return int(cells.codes[row])
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,9 +140,9 @@ class Encoder:
 
     @classmethod
     def of(cls, encoding: Sequence[Encoded], pending: TableFeatures, numeric: Sequence[str] = ()) -> Encoder:
-        """The encoder of a table whose training rows settled that encoding.
+        """The encoder of a table with the encoding fitted on its training rows.
 
-        In columns that the user listed as `numeric`, a cell that is no number is missing, as it is in training.
+        In columns that the user listed as `numeric`, a cell that is not a number is missing, as in training.
         """
         used = {feature.column for feature in encoding if feature.kind != "site"}
         features: dict[str, list[Encoded]] = {}
@@ -151,7 +155,7 @@ class Encoder:
         )
         return cls(tuple(encoding), own)
 
-    def encode(self, rows: Any, names: Sequence[str], sites: Array | None = None) -> NDArray[np.float32]:
+    def encode(self, rows: Array | DataFrame, names: Sequence[str], sites: Array | None = None) -> NDArray[np.float32]:
         """The features of rows: a matrix of numbers or a DataFrame, whose columns have these names by their place.
 
         `sites` names the site of each row; a site that was not there in training, or None, has the mean intercept.
@@ -172,11 +176,11 @@ class Encoder:
         known, codes = np.unique(sites, return_inverse=True)
         order = np.argsort(codes, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(codes, minlength=len(known)))[:-1])
-        found = np.empty((len(rows), len(self.encoding)), dtype=np.float32)
-        found[order] = table.encode(self.encoding, parts, [str(name) for name in known])
-        return found
+        encoded = np.empty((len(rows), len(self.encoding)), dtype=np.float32)
+        encoded[order] = table.encode(self.encoding, parts, [str(name) for name in known])
+        return encoded
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain JSON."""
         return {
             "encoding": [feature.to_dict() for feature in self.encoding],
@@ -184,7 +188,7 @@ class Encoder:
         }
 
     @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> Encoder:
+    def from_dict(cls, given: JsonObject) -> Encoder:
         """The encoder that `to_dict` wrote.
 
         Raises:

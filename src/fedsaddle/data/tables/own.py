@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.lib import format as npy
@@ -44,6 +44,7 @@ from fedsaddle.processes import available_memory
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas import DataFrame
 
 _ONE_ARRAY = b"\x93NUMPY"  # how a .npy file begins
 _DAMAGED = (
@@ -86,7 +87,7 @@ def read_npz(path: Path, target: str, client: str | None, standardise: bool, tas
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Read all arrays of the file, after a check that each is as large as it says and that all fit into memory.
+    """Read all arrays of the file, after a check that each has the size in its header and that all fit into memory.
 
     Python objects are refused.
     """
@@ -125,7 +126,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
 
 
 def _check_header(name: str, file: IO[bytes], size: int) -> None:
-    """Raise ValueError if an array is not of plain numbers or strings, or not as large as its header says."""
+    """Raise ValueError if an array is not of plain numbers or strings, or not as large as its header states."""
     version = npy.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"the array {name!r} is of an unknown version or has named fields")
@@ -190,10 +191,10 @@ def from_file(
 
     Missing cells are filled with the median of the training rows, or are a category of their own, and flagged; skewed
     numbers are logged, all numbers are standardised and cut to ±5 deviations, rare categories are pooled. All of that
-    is settled by `federate`, from training rows only. Columns that identify a row, hold free text or never change are
-    left out: `Dataset.notes` says so. With `task="auto"` strings, truth values and at most 100 different whole numbers
-    are classes; other numbers are a regression target. Rows without a label are left out. A .npz file holds arrays x,
-    y, client, and if wanted x_test, y_test, client_test.
+    is fitted by `federate`, on training rows only. Columns that identify a row, hold free text or never change are
+    left out and listed in `Dataset.notes`. With `task="auto"` strings, truth values and at most 100 different whole
+    numbers are classes; other numbers are a regression target. Rows without a label are left out. A .npz file holds
+    arrays x, y, client, and if wanted x_test, y_test, client_test.
 
     Args:
         path: The file: .csv, .tsv, .txt (also .gz), .parquet, .pq, .xlsx or .npz.
@@ -213,7 +214,7 @@ def from_file(
         hinges: Hinges of each number column, at its quantiles, so that a linear model can bend.
         site_intercept: A 0/1 feature for each client, so that a linear model has an intercept for each.
         groups: Columns for whose values figures are reported apart, such as the sex; also of columns in `drop`.
-        classes: All labels there are, in words; needed where a real site has too few rows of one to tell of it.
+        classes: All labels there are, in words; needed if a real site has too few rows of one to disclose it.
         categories: Column -> all its values; each has a feature, and all others are "other".
 
     Raises:
@@ -341,7 +342,7 @@ def treatment(
 
 
 def _dataset(
-    sources: Sequence[Any],
+    sources: Sequence[str | Path | DataFrame],
     name: str,
     source: str,
     roles: Roles,
@@ -354,13 +355,13 @@ def _dataset(
     notes = [*raws[0].notes]
     for other in sources[1:]:
         raws.append(columns.like(raws[0]).read(other, roles, delimiter))
-    kept = [labelled_rows(raw, roles.target) for raw in raws]
-    notes += [note for _, note in kept if note]
-    raws = [raw if rows is None else some_rows(raw, rows) for raw, (rows, _) in zip(raws, kept, strict=True)]
+    labelled = [labelled_rows(raw, roles.target) for raw in raws]
+    notes += [note for _, note in labelled if note]
+    raws = [raw if rows is None else some_rows(raw, rows) for raw, (rows, _) in zip(raws, labelled, strict=True)]
     labels, classes = targets([raw.roles["target"] for raw in raws], roles.target, task)
     tables = []
     groups = group_names([raw.groups for raw in raws])
-    for raw, y, (rows, _), own in zip(raws, labels, kept, groups, strict=True):
+    for raw, y, (rows, _), own in zip(raws, labels, labelled, groups, strict=True):
         by = _split_columns(raw, roles)
         by[ROW] = np.arange(raw.rows) if rows is None else rows
         by |= own

@@ -50,7 +50,7 @@ class Numbers:
 
 
 def parse_numbers(texts: Sequence[str], comma: Comma = "no") -> Numbers:
-    """Read distinct texts; `comma` says what a comma is where it could be a decimal one or part thousands.
+    """Read distinct texts; `comma` is the meaning of a comma that could be a decimal one or separate thousands.
 
     Examples:
         >>> parse_numbers(["1,5", "2", ">90"]).values.tolist()
@@ -72,7 +72,7 @@ def parse_numbers(texts: Sequence[str], comma: Comma = "no") -> Numbers:
 
 
 def _quick(texts: Sequence[str], comma: Comma) -> Numbers | None:
-    """The quick way for long columns: all plain, all with decimal commas, or no number at all."""
+    """The quick way for long columns: all plain, all with decimal commas, or not a number."""
     nothing = np.full(len(texts), np.nan)
     some = texts[:: len(texts) // SAMPLE + 1]
     if len(texts) > SAMPLE and not any(map(number_text, some)) and not any(map(INFINITE.fullmatch, some)):
@@ -125,9 +125,9 @@ def _decimal_comma(digits: Sequence[str], comma: Comma) -> bool:
 
 
 def _value(p: NumberText, decimal: bool, dots: bool) -> float:
-    """The number, or NaN; `dots` says that points part thousands in a column with decimal commas."""
+    """The number, or NaN; `dots`: points separate thousands in a column with decimal commas."""
     if decimal and not dots and "." in p.digits:
-        return np.nan  # 1.234 beside 1,5: nobody can tell
+        return np.nan  # 1.234 beside 1,5: ambiguous
     return p.value(decimal)
 
 
@@ -138,7 +138,7 @@ _PLAIN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9
 
 @dataclass(frozen=True, eq=False)
 class Dates:
-    """The value of each text (NaN: no date), and why the column cannot be read, if so."""
+    """The value of each text (NaN: not a date), and why the column cannot be read, if so."""
 
     values: NDArray[np.float64]
     odd: tuple[str, ...]
@@ -168,12 +168,12 @@ def parse_dates(texts: Sequence[str], written: str = "") -> Dates | None:
         return None
     if (plain := _plain_days(texts)) is not None:
         return Dates(plain, (), DAYS)
-    found = [date_match(t) for t in texts]
-    if 2 * sum(m is not None for m in found) < len(texts):
+    matches = [date_match(t) for t in texts]
+    if 2 * sum(m is not None for m in matches) < len(texts):
         return _hours(texts)
-    two = [m for m in found if m is not None and m.re is TWO]
+    two = [m for m in matches if m is not None and m.re is TWO]
     day_first, problem = _order(two, written)
-    values = np.array([np.nan if m is None else days(m, day_first) for m in found])
+    values = np.array([np.nan if m is None else days(m, day_first) for m in matches])
     odd = tuple(t for t, v in zip(texts, values, strict=True) if v != v)
     return Dates(values, odd, DAYS, problem, day_first)
 
@@ -189,15 +189,15 @@ def _plain_days(texts: Sequence[str]) -> NDArray[np.float64] | None:
 
 
 def _hours(texts: Sequence[str]) -> Dates | None:
-    found = [HOUR.fullmatch(t) for t in texts]
-    if 2 * sum(m is not None for m in found) < len(texts):
+    matches = [HOUR.fullmatch(t) for t in texts]
+    if 2 * sum(m is not None for m in matches) < len(texts):
         return None
-    values = np.array([np.nan if m is None else hours(m) for m in found])
+    values = np.array([np.nan if m is None else hours(m) for m in matches])
     return Dates(values, tuple(t for t, v in zip(texts, values, strict=True) if v != v), HOURS)
 
 
 def _order(dates: list[re.Match[str]], written: str = "") -> tuple[bool, str]:
-    """Does the day come before the month? And why nobody can tell, if so."""
+    """Does the day come before the month? And why that is ambiguous, if so."""
     if short := [m[0] for m in dates if len(m["y"]) == 2]:
         return True, f"years of two digits, such as {listed(short, 2)}"
     if written in ("day first", "month first"):

@@ -53,7 +53,7 @@ def read_table(
 
     Numbers are numbers, also where a few cells are written as `>90`, `1,234` or `12 mg`; dates become days since
     1970-01-01; other columns are categories. Identifiers, free text and constant columns are left out, unless they
-    are listed in `features`, `numeric` or `categorical`. The notes of the table say what was done and how to force
+    are listed in `features`, `numeric` or `categorical`. The notes of the table state what was done and how to force
     the other choice.
 
     Args:
@@ -203,7 +203,7 @@ class _Wanted:
         return list(dict.fromkeys([*own, *(name for name in self.optional if name not in out)]))
 
     def hint(self, name: str, comma: Comma) -> ColumnHint:
-        """What the user says of the column."""
+        """The user's settings for the column."""
         numeric, categorical = name in self.numeric, name in self.categorical
         listed = numeric or categorical or name in (self.features or ())
         return ColumnHint(numeric, categorical, listed, comma, self.one_of_many)
@@ -360,7 +360,7 @@ def filled(cells: Array, column: str) -> Array:
 
 
 def units(cells: Array) -> Array:
-    """Who a row belongs to; a row that does not say is on its own."""
+    """The unit of each row; a row without one is its own."""
     empty = np.flatnonzero(cells == "")
     if not len(empty):
         return cells

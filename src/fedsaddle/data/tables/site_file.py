@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from fedsaddle.data.tables.read import (
 )
 from fedsaddle.data.tables.treatment import Treatment
 from fedsaddle.errors import BadInput
+from fedsaddle.files import JsonObject
 
 Part = Literal["train", "validation", "test"]
 
@@ -62,11 +62,12 @@ class SiteRows:
         """The numbers of the training rows."""
         return self.parts["train"][1]
 
-    def train_units(self) -> Ints | None:
-        """By number to whom each training row belongs; None if the file does not say."""
-        if self.units is None:
+    def part_units(self, part: Part) -> Ints | None:
+        """The number of each row's unit in a part; None if the file has no such column."""
+        place, rows = self.parts[part]
+        if self.units is None or place:
             return None
-        return np.unique(self.units[self.train], return_inverse=True)[1].astype(np.int64)
+        return np.unique(self.units[rows], return_inverse=True)[1].astype(np.int64)
 
     def count(self, part: Part) -> int:
         """How many rows a part has."""
@@ -81,7 +82,7 @@ class SiteRows:
 
 @dataclass(frozen=True)
 class HeldOutShares:
-    """Which rows a site holds out where its files do not say so."""
+    """Which rows a site holds out where its files do not state it."""
 
     test: float = 0.2
     validation: float = 0.0
@@ -99,8 +100,8 @@ class SiteFile:
     delimiter: str | None = None
 
     @classmethod
-    def of_options(cls, options: Mapping[str, Any]) -> SiteFile:
-        """As the options of `from_file` say; keys that only a pooled file has are not looked at.
+    def of_options(cls, options: JsonObject) -> SiteFile:
+        """From the options of `from_file`; keys that only a pooled file has are ignored.
 
         No column is read that is not named.
         """
@@ -115,7 +116,7 @@ class SiteFile:
 
     @classmethod
     def encoded_already(cls) -> SiteFile:
-        """Of rows of a named data set, which were encoded before they were dealt out to sites."""
+        """Of rows of a named data set, which were encoded before partitioning."""
         return cls(how=Treatment(standardise=False))
 
     def read(self, path: Path, shares: HeldOutShares, test_path: Path | None = None) -> SiteRows:
@@ -135,13 +136,13 @@ class SiteFile:
         if test_path is not None:
             raws.append(self.columns.like(raw).read(test_path, own, self.delimiter, ignore=client))
         notes = list(raw.notes)
-        kept = []
+        labelled = []
         for one in raws:
             rows, note = labelled_rows(one, self.roles.target)
             notes += [note] if note else []
-            kept.append(one if rows is None else some_rows(one, rows))
-        together = units(kept[0].roles["together"].astype(str)) if self.roles.together else None
-        sources = tuple(self._source(one) for one in kept)
+            labelled.append(one if rows is None else some_rows(one, rows))
+        together = units(labelled[0].roles["together"].astype(str)) if self.roles.together else None
+        sources = tuple(self._source(one) for one in labelled)
         places: dict[Part, int] = {} if test_path is None else {"test": 1}
         parts = row_parts(sources, places, shares, self.roles.target, together)
         return SiteRows(self.roles.target, sources, parts, raw.left_out, tuple(notes), together)
@@ -152,7 +153,7 @@ class SiteFile:
 
     def _arrays(self, path: Path, shares: HeldOutShares) -> SiteRows:
         arrays, target = read_arrays(path), self.roles.target
-        found: list[Source] = []
+        sources: list[Source] = []
         places: dict[Part, int] = {}
         named: tuple[tuple[Part, str], ...] = (("train", ""), ("test", "_test"), ("validation", "_validation"))
         for part, end in named:
@@ -166,9 +167,9 @@ class SiteFile:
                 feature_array(x, f"x{end}")
             elif not end:
                 raise BadInput("path", str(path), "has no rows")
-            places[part] = len(found)
-            found.append(Source(ArrayFeatures(x, self.how.standardise), labels))
-        return SiteRows(target, tuple(found), row_parts(found, places, shares, target, None))
+            places[part] = len(sources)
+            sources.append(Source(ArrayFeatures(x, self.how.standardise), labels))
+        return SiteRows(target, tuple(sources), row_parts(sources, places, shares, target, None))
 
 
 def row_parts(
@@ -184,11 +185,11 @@ def row_parts(
     )
     labels = _classes(sources[0].labels, target) if shares.stratify and (test or validation) else None
     held = hold_out([np.arange(len(sources[0]))], test, shares.seed, labels, together, validation)
-    found: dict[Part, tuple[int, Array]] = {"train": (0, held.train[0])}
+    parts: dict[Part, tuple[int, Array]] = {"train": (0, held.train[0])}
     for part, own in (("validation", held.validation[0]), ("test", held.test[0])):
         at = places.get(part)  # type: ignore[call-overload]
-        found[part] = (0, own) if at is None else (at, np.arange(len(sources[at])))  # type: ignore[index]
-    return found
+        parts[part] = (0, own) if at is None else (at, np.arange(len(sources[at])))  # type: ignore[index]
+    return parts
 
 
 def _classes(values: Array, target: str) -> Array:
@@ -212,8 +213,8 @@ class SitePictures:
     folder: str | None = None  # from the table's own folder, if it is relative; None: that folder
 
     @classmethod
-    def of_options(cls, options: Mapping[str, Any]) -> SitePictures:
-        """As the options of `pictures` say; the column of sites is not looked at."""
+    def of_options(cls, options: JsonObject) -> SitePictures:
+        """From the options of `pictures`; the column of sites is ignored."""
         wanted = ("file", "target", "together", "size", "colour", "standardise", "delimiter", "folder")
         return cls(**{key: options[key] for key in wanted if options.get(key) is not None})
 

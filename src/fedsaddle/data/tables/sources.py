@@ -17,15 +17,20 @@ from decimal import Decimal
 from itertools import islice
 from numbers import Real
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import TYPE_CHECKING, BinaryIO, SupportsFloat, TextIO, cast
 
 import numpy as np
 
+from fedsaddle.array_types import Floats
 from fedsaddle.data.table import Array
 from fedsaddle.data.tables.columns import Cells, How, Loaded, Plan, listed, shown, tidy_names
 from fedsaddle.data.tables.encode_rows import MISSING, MISSING_NUMBER, cell_text
 from fedsaddle.data.tables.parse import DAYS, HOURS
 from fedsaddle.errors import BadInput, FedSaddleError, install
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+    from pyarrow import ChunkedArray
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 _CANDIDATES = ",;\t|"
@@ -53,7 +58,7 @@ class _Layout:
 
 
 def read_csv(path: Path, plan: Plan, delimiter: str | None = None) -> Loaded:
-    """Read the columns as the plan says; numbers come as numbers, all else as codes of distinct texts."""
+    """Read the columns by the plan; numbers come as numbers, all else as codes of distinct texts."""
     if delimiter is not None:
         check_delimiter(delimiter)
     *first, last = _encodings(path)
@@ -246,13 +251,13 @@ class _Counted:
         return iter(self.file)
 
 
-def _frame(path: Path, layout: _Layout, numeric: set[int], guess: _Guess) -> Any:
+def _frame(path: Path, layout: _Layout, numeric: set[int], guess: _Guess) -> DataFrame:
     """All columns by their place: those of numbers inferred, the others as text to the letter."""
     import pandas as pd
 
     width = len(layout.header)
     delimiter = layout.delimiter
-    how: dict[str, Any] = {
+    how: dict[str, object] = {
         "header": None, "index_col": False, "keep_default_na": False, "skipinitialspace": True, "engine": "c",
         "sep": delimiter if delimiter.isascii() else _UNIT_SEPARATOR, "decimal": guess.decimal,
         "dtype": {i: object for i in range(width) if i not in numeric},
@@ -280,7 +285,7 @@ def _frame(path: Path, layout: _Layout, numeric: set[int], guess: _Guess) -> Any
     return frame
 
 
-def _is_full(column: Any) -> bool:
+def _is_full(column: Series) -> bool:
     """No cell is empty; pandas fills up short rows with empty cells."""
     if column.dtype.kind in "iuf":
         return bool(column.notna().all())
@@ -320,7 +325,7 @@ NEITHER = (list, tuple, dict, set, frozenset, np.ndarray, bytes, complex, np.com
 
 
 def read_frame(frame: object, plan: Plan) -> Loaded:
-    """The columns of a frame as the plan says; its index is ignored."""
+    """The columns of a frame by the plan; its index is ignored."""
     import pandas as pd
 
     if not isinstance(frame, pd.DataFrame):
@@ -337,7 +342,7 @@ def read_frame(frame: object, plan: Plan) -> Loaded:
     return Loaded(columns, len(frame), notes)
 
 
-def series_cells(name: str, column: Any, how: How) -> Cells:
+def series_cells(name: str, column: Series, how: How) -> Cells:
     """One column of a frame."""
     import pandas as pd
 
@@ -355,16 +360,17 @@ def series_cells(name: str, column: Any, how: How) -> Cells:
     return _from_objects(name, column)
 
 
-def _days(column: Any) -> Any:
+def _days(column: Series) -> Floats:
     import pandas as pd
 
     if isinstance(column.dtype, pd.PeriodDtype):
         column = column.dt.to_timestamp()
     utc = pd.to_datetime(column, utc=True)
-    return ((utc - pd.Timestamp(0, tz="UTC")).dt.total_seconds() / 86400).to_numpy(dtype=np.float64)
+    days: Floats = ((utc - pd.Timestamp(0, tz="UTC")).dt.total_seconds() / 86400).to_numpy(dtype=np.float64)
+    return days
 
 
-def _from_objects(name: str, column: Any) -> Cells:
+def _from_objects(name: str, column: Series) -> Cells:
     import pandas as pd
 
     there = column[column.notna()]
@@ -382,7 +388,7 @@ def _from_objects(name: str, column: Any) -> Cells:
     return _as_text(name, column)
 
 
-def _written(column: Any) -> Any:
+def _written(column: Series) -> Series:
     import pandas as pd
 
     return pd.Series(
@@ -390,14 +396,14 @@ def _written(column: Any) -> Any:
     )
 
 
-def _float(cell: Any) -> float:
+def _float(cell: SupportsFloat) -> float:
     try:
         return float(cell)
     except (ArithmeticError, ValueError):  # too large, or a signalling NaN
         return math.inf
 
 
-def _as_text(name: str, column: Any, declared: bool = False) -> Cells:
+def _as_text(name: str, column: Series, declared: bool = False) -> Cells:
     import pandas as pd
 
     try:
@@ -411,7 +417,7 @@ LARGEST = 2**31  # bytes within the file, so that a small one cannot fill the me
 
 
 def read_excel(path: Path, plan: Plan) -> Loaded:
-    """The columns of the first sheet as the plan says; its first row that is not blank has the names."""
+    """The columns of the first sheet by the plan; its first row that is not blank has the names."""
     import pandas as pd
 
     try:
@@ -433,7 +439,7 @@ def read_excel(path: Path, plan: Plan) -> Loaded:
                 book.close()
     except FedSaddleError:
         raise
-    except Exception as error:  # openpyxl lets through whatever zip and XML say
+    except Exception as error:  # openpyxl lets errors of zip and XML through
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise BadInput("path", str(path), f"is not a readable .xlsx file ({reason}); save it again") from error
     header, body = _parts(rows)
@@ -445,7 +451,7 @@ def read_excel(path: Path, plan: Plan) -> Loaded:
     return loaded
 
 
-def _parts(rows: list[list[object]]) -> tuple[list[Any], list[list[Any]]]:
+def _parts(rows: list[list[object]]) -> tuple[list[object], list[list[object]]]:
     """The names and the rows, without blank rows and blank columns at the end."""
     filled = [row for row in rows if any(_is_there(cell) for cell in row)]
     width = max((at for row in filled for at, cell in enumerate(row, 1) if _is_there(cell)), default=0)
@@ -458,7 +464,7 @@ def _is_there(cell: object) -> bool:
 
 
 def read_parquet(path: Path, plan: Plan) -> Loaded:
-    """The columns of the file as the plan says."""
+    """The columns of the file by the plan."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -481,7 +487,7 @@ def read_parquet(path: Path, plan: Plan) -> Loaded:
     return Loaded(columns, table.num_rows, notes)
 
 
-def arrow_cells(column: Any, how: How) -> Cells:
+def arrow_cells(column: ChunkedArray, how: How) -> Cells:
     """One column of an Arrow table."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -519,6 +525,6 @@ def arrow_cells(column: Any, how: How) -> Cells:
     return Cells(codes=codes, texts=["" if v is None else cell_text(v) for v in coded.dictionary.to_pylist()])
 
 
-def _numbers(column: Any) -> Any:
+def _numbers(column: ChunkedArray) -> Floats:
     """Nulls are NaN."""
     return np.array(column.to_numpy(), dtype=np.float64)

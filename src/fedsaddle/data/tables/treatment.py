@@ -1,10 +1,10 @@
-"""What sites say of their columns, never of a row, and the treatment of each column that follows from it."""
+"""Statistics of each site's columns, never of a row, and the treatment of each column that follows from them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.table import Encoded, is_constant
 from fedsaddle.data.tables.columns import RawColumn
 from fedsaddle.data.tables.encode_rows import signed_log
+from fedsaddle.files import Json, JsonObject
 
 BINS = 400  # between -5 and 5 standard deviations
 REACH = 5.0
@@ -82,13 +83,13 @@ class NumberFacts:
             plain, logs = ColumnMoments.of(cells, own), ColumnMoments.of(signed_log(cells), own)
         return cls(column.name, count, np.diff(ends) - count, plain, logs)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The facts of a single site, as plain JSON."""
         moments = {k: [float(v[0]) for v in (m.mean, m.squares, m.cubes)] for k, m in self._both().items()}
         return {"name": self.name, "count": int(self.count[0]), "missing": int(self.missing[0]), **moments}
 
     @classmethod
-    def from_dicts(cls, facts: Sequence[Mapping[str, Any]]) -> NumberFacts:
+    def from_dicts(cls, facts: Sequence[JsonObject]) -> NumberFacts:
         """The facts of several sites."""
         count, missing = (np.array([one[k] for one in facts], dtype=np.int64) for k in ("count", "missing"))
         plain, logs = (
@@ -117,12 +118,12 @@ class CategoryFacts:
         counts = np.bincount(column.codes[rows] + 1, minlength=len(column.categories) + 1).tolist()
         return cls(column.name, {c: n for c, n in zip(column.categories, counts[1:], strict=True) if n}, counts[0])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain JSON."""
         return {"name": self.name, "counts": dict(self.counts), "missing": self.missing, "other": self.other}
 
     @classmethod
-    def from_dicts(cls, facts: Sequence[Mapping[str, Any]]) -> CategoryFacts:
+    def from_dicts(cls, facts: Sequence[JsonObject]) -> CategoryFacts:
         """The facts of several sites, merged."""
         total: dict[str, int] = {}
         for one in facts:
@@ -174,12 +175,12 @@ class Treatment:
     standardise: bool = True  # False: numbers as they are, filled
     hinges: int = 0  # of each number column
     site_intercept: bool = False
-    minimum_cell: int = 1  # of counts that a site tells
+    minimum_cell: int = 1  # smallest count that a site discloses
     categories: Mapping[str, Sequence[str]] = field(default_factory=dict)  # column -> its values, where they are listed
 
 
 def treat_numbers(facts: NumberFacts, how: Treatment) -> Encoded:
-    """How a number column is transformed; what fills its gaps is settled by `with_median`."""
+    """How a number column is transformed; what fills its gaps follows from the median."""
     plain, logs = facts.plain.merged(facts.count), facts.logs.merged(facts.count)
     log = how.standardise and plain.skew > SKEWED and abs(logs.skew) < plain.skew
     shape = logs if log else plain
@@ -194,13 +195,13 @@ def number_features(draft: Encoded, counts: Ints, missing: int, how: Treatment) 
         number = replace(draft, fill=fill)
     else:
         number = Encoded(draft.column, fill=fill, written=draft.written)
-    found = [number]
+    features = [number]
     if missing >= LEAST_MISSING:
-        found.append(Encoded(draft.column, "missing", written=draft.written))
+        features.append(Encoded(draft.column, "missing", written=draft.written))
     if how.hinges and (counts > 0).sum() >= LEAST_SHAPES:
         knots = {quantile(counts, (k + 1) / (how.hinges + 1)) for k in range(how.hinges)}
-        found += [replace(number, kind="hinge", knot=knot) for knot in sorted(knots)]
-    return found
+        features += [replace(number, kind="hinge", knot=knot) for knot in sorted(knots)]
+    return features
 
 
 def category_features(facts: CategoryFacts, listed: Sequence[str] = ()) -> list[Encoded]:
@@ -211,17 +212,17 @@ def category_features(facts: CategoryFacts, listed: Sequence[str] = ()) -> list[
     """
     counts = {**dict.fromkeys(listed, 0), **facts.counts}
     frequent = sorted(counts, key=lambda value: (-counts[value], value))[:MOST_CATEGORIES]
-    kept = sorted(value for value in frequent if counts[value] >= LEAST_ROWS) or sorted(frequent[:2])
-    kept = sorted(set(listed)) or kept
-    rest = sum(counts.values()) + facts.other - sum(counts[value] for value in kept)
-    if len(kept) == 2 and not rest and facts.missing < LEAST_MISSING:
-        kept = [min(kept, key=lambda value: (counts[value], value))]
-    found = [Encoded(facts.name, "category", category=value) for value in kept]
+    named = sorted(value for value in frequent if counts[value] >= LEAST_ROWS) or sorted(frequent[:2])
+    named = sorted(set(listed)) or named
+    rest = sum(counts.values()) + facts.other - sum(counts[value] for value in named)
+    if len(named) == 2 and not rest and facts.missing < LEAST_MISSING:
+        named = [min(named, key=lambda value: (counts[value], value))]
+    features = [Encoded(facts.name, "category", category=value) for value in named]
     if rest:
-        found.append(Encoded(facts.name, "other", known=tuple(kept)))
+        features.append(Encoded(facts.name, "other", known=tuple(named)))
     if facts.missing >= LEAST_MISSING:
-        found.append(Encoded(facts.name, "missing"))
-    return found
+        features.append(Encoded(facts.name, "missing"))
+    return features
 
 
 def site_features(column: str, names: Sequence[str], sizes: Ints) -> list[Encoded]:

@@ -22,6 +22,7 @@ from nvflare.apis.signal import Signal
 
 from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.courier import Arrival, Patience
+from fedsaddle.deployment.deployed_study import DeployedStudy
 from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.nvflare.supervise import STATUS
 from fedsaddle.deployment.project import KIT_SETTINGS, RUNS
@@ -29,11 +30,13 @@ from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_policy import read_policy
 from fedsaddle.deployment.site_worker import safe_name
+from fedsaddle.deployment.study_site import StudySite, service_of
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.files import read_object, write_json
 from fedsaddle.own_code import only_modules
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import LOCK, FolderInUse
+from fedsaddle.studies.study_plan import plan_of
 
 TASK = "fedsaddle"
 KEY = "fedsaddle.message"
@@ -138,7 +141,9 @@ class ServerApp(Controller):  # type: ignore[misc]
 
     def __init__(self, run: str, config: str) -> None:
         super().__init__()
-        self.run, self.config = safe_name(run), validate_config(json.loads(config))
+        content = json.loads(config)
+        self.plan = plan_of(content) if "candidates" in content else None
+        self.run, self.config = safe_name(run), validate_config(content) if self.plan is None else self.plan.base
         self.out: Path | None = None
         self.transport: NVFlareTransport | None = None
 
@@ -161,7 +166,10 @@ class ServerApp(Controller):  # type: ignore[misc]
         self.out = kit / RUNS / self.run
         names = tuple(settings["sites"])
         self.transport = NVFlareTransport(self, names, fl_ctx, abort_signal, settings["grace"])
-        deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
+        patience = Patience(**settings["patience"])
+        deployed: DeployedRun | DeployedStudy = DeployedRun(self.config, self.run, names, self.out, patience)
+        if self.plan is not None:
+            deployed = DeployedStudy(self.plan, self.run, names, self.out, patience)
         outcome: dict[str, Any] = {"code": 0, "message": ""}
         try:
             with only_modules(read_policy(kit).modules, "the server's policy"):  # a job brings no code
@@ -188,7 +196,8 @@ class ServerApp(Controller):  # type: ignore[misc]
         seen = int((data or {}).get("seen", 0))
         records = [] if self.out is None else RunFolder(self.out).history()
         silent, waiting = ({}, {}) if self.transport is None else (self.transport.silent, self.transport.waiting())
-        config = {"config": self.config.model_dump(mode="json")} if (data or {}).get("config") else {}
+        told = self.config.model_dump(mode="json") if self.plan is None else self.plan.content()
+        config = {"config": told} if (data or {}).get("config") else {}
         progress = {} if self.out is None else _progress(RunFolder(self.out))
         notes = {} if self.out is None or (data or {}).get("noted") else _notes(RunFolder(self.out))
         return {"records": records[seen:], "silent": dict(silent), "waiting": waiting, **progress, **config, **notes}
@@ -215,7 +224,7 @@ class SiteApp(Executor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.service: SiteService | None = None
+        self.service: SiteService | StudySite | None = None
         self.one_at_a_time = threading.Lock()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -239,7 +248,7 @@ class SiteApp(Executor):  # type: ignore[misc]
             if self.service is None:
                 name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
                 try:
-                    self.service = SiteService.from_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
+                    self.service = service_of(Path(fl_ctx.get_workspace().get_root_dir()), name)
                 except Exception as reason:  # NVFlare would tell the server no more than EXECUTION_EXCEPTION
                     reply[KEY] = SiteService.unusable_kit(reason)
                     return reply

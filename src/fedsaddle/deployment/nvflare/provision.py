@@ -14,7 +14,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.project import (
     KIT_CONFIG,
     KIT_SETTINGS,
@@ -26,6 +25,7 @@ from fedsaddle.deployment.project import (
 from fedsaddle.deployment.secure_site import write_site_keys
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.files import write_json
+from fedsaddle.studies.study_plan import base_config
 
 KITS, WORK = "kits", "provision"
 ALLOWED = ["fedsaddle.deployment.nvflare.app.ServerApp", "fedsaddle.deployment.nvflare.app.SiteApp"]
@@ -70,7 +70,7 @@ def provision(project: Project, folder: Path) -> list[Path]:
         for kit in kits.iterdir():
             if (kit / "local").is_dir():
                 _configure(project, kit, config)
-        if read_config(config).privacy.secure_aggregation:
+        if base_config(config).privacy.secure_aggregation:
             write_site_keys({name: kits / name for name in project.names}, project.names)
     take_from_others(kits)
     return new

@@ -21,6 +21,7 @@ from fedsaddle.deployment.project import RUNS, Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
 from fedsaddle.files import write_json
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.studies.study_plan import StudyPlan
 from fedsaddle.text import visible
 
 FIRST, LONGEST = 10.0, 300.0  # seconds: the first line about something, and the longest time between two
@@ -120,7 +121,7 @@ class Supervisor:
 
     project: Project
     connect: Callable[[], AbstractContextManager[Session]]
-    config: Config
+    config: Config | StudyPlan
     run: str
     say: Callable[[str], None]
     on_record: Callable[[dict[str, Any]], None]  # called once with each record
@@ -190,7 +191,8 @@ class Supervisor:
 
     def _submit(self, session: Session, folder: Path) -> str:
         self._wait_for_sites(session)
-        config, d = json.dumps(self.config.model_dump(mode="json")), self.project.deployment
+        plan, d = self.config, self.project.deployment
+        config = json.dumps(plan.content() if isinstance(plan, StudyPlan) else plan.model_dump(mode="json"))
         return session.submit(write_job(folder / self.run, self.run, config, d.minimum, d.poll))
 
     def _wait_for_sites(self, session: Session) -> None:

@@ -15,6 +15,7 @@ from fedsaddle.arguments import instance
 from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.numerics.modules import running_statistics
+from fedsaddle.problems.models.forest import Forest
 
 
 def freeze_(model: nn.Module, *patterns: str) -> nn.Module:
@@ -40,13 +41,13 @@ def freeze_(model: nn.Module, *patterns: str) -> nn.Module:
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise BadInput("frozen", pattern, 'must be a list of names of parameters or modules: ["features.*"]')
-        found = [name for name in parameters if _matches(name, pattern)]
-        if not found:
+        matching = [name for name in parameters if _matches(name, pattern)]
+        if not matching:
             raise BadInput("frozen", pattern, f"matches no parameter; {_near(pattern, model)}")
-        for name in found:
+        for name in matching:
             parameters[name].requires_grad_(False)
         for name, part in model.named_modules():
-            last = any(one.rpartition(".")[0] == name for one in found) and not _trained(part)
+            last = any(one.rpartition(".")[0] == name for one in matching) and not _trained(part)
             if getattr(part, "track_running_stats", False) and (last or _matches(name, pattern)):
                 part.eval()
     return model
@@ -82,6 +83,8 @@ HEADS = ("auto", "fresh")
 def warm_started(model: nn.Module, trained: dict[str, Tensor], head: str = "auto") -> nn.Module:
     """`model` with the tensors of a trained one of the same network.
 
+    A forest also starts from a linear model, to which it adds trees.
+
     The head is its last linear layer. It is taken over where its shapes agree and stays fresh where they do not, such
     as for another number of classes; with `head="fresh"` it stays fresh in any case, for a second stage of training
     with another loss.
@@ -102,6 +105,8 @@ def warm_started(model: nn.Module, trained: dict[str, Tensor], head: str = "auto
     if head not in HEADS:
         raise BadInput("head", head, f"choose one of {', '.join(HEADS)}")
     own = model.state_dict()
+    if isinstance(model, Forest):
+        trained = {**own, **model.linear_part(trained)}
     wanted = dict(own)
     top = {k for k in own if k.rpartition(".")[0] == _last_linear(model)}
     fits = all(k in trained and trained[k].shape == own[k].shape for k in top)

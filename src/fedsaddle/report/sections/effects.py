@@ -68,14 +68,15 @@ class Effect:
 def effects(run: StoredRun) -> Section | None:
     """Ratios of the exact regression, and weights of a linear model, as changes of the log odds or of a score."""
     read, unit = linear_effects(run), unit_of(run)
-    summary = run.search_summary
+    summary, trees = run.search_summary, importances(run)
     found, choice = (summary.coefficients, summary.choice) if summary else (None, "")
-    if not read and found is None:
+    if not read and found is None and not trees:
         return None
     hinged = {e.feature.column for e in read if e.feature.kind == "hinge"}
     plain = [e for e in read if e.feature.kind != "site" and e.feature.column not in hinged]
     plain.sort(key=lambda e: -abs(e.change))
     blocks: list[Block] = [] if found is None else _with_intervals(found, choice)
+    blocks += [_importances(trees)] if trees else []
     if plain and (found is None or found.of != choice):
         blocks.append(_bars_of_columns(plain, unit))
     if hinged:
@@ -217,6 +218,43 @@ def linear_effects(run: StoredRun) -> list[Effect]:
     fitted = run.finished.probabilities if run.finished else None
     slope = 1.0 if fitted is None else fitted.slope
     return [Effect(f, slope * float(w)) for f, w in zip(run.features, weights[0][0], strict=True)]
+
+
+def importances(run: StoredRun) -> list[tuple[str, float]]:
+    """Each column's share of what the splits of boosted trees gained, the largest first; empty for other models."""
+    if not run.features or not run.files.model.exists():
+        return []
+    try:
+        with safe_open(run.files.model, "np") as file:
+            if not {"feature", "gain"} <= set(file.keys()):
+                return []
+            feature, gain = (file.get_tensor(name).ravel() for name in ("feature", "gain"))
+    except (SafetensorError, OSError):
+        return []
+    total: dict[str, float] = {}
+    for at, amount in zip(feature.astype(int), gain, strict=True):
+        name = run.features[at].column if at < len(run.features) else ""
+        total[name] = total.get(name, 0.0) + float(amount)
+    whole = sum(total.values()) or 1.0
+    return sorted(((visible(name), value / whole) for name, value in total.items() if value), key=lambda p: -p[1])
+
+
+def _importances(found: Sequence[tuple[str, float]]) -> Chart:
+    shown = found[:MOST_BARS]
+    rows = [(name, f"{100 * share:.1f} %") for name, share in found]
+    strongest = ", ".join(f"{name} ({share})" for name, share in rows[:3])
+    return Chart(
+        title="Columns: share of what the trees gain",
+        svg=bars(
+            [Bar(name, 100 * share, f"{100 * share:.0f} %") for name, share in shown],
+            ChartAxis("% of the gain", 0, 100 * max(share for _, share in shown)),
+            key="importances",
+        ),
+        description=f"Bars of {len(shown)} columns. The largest: {strongest}.",
+        table=PageTable(("column", "share"), rows),
+        note="The share of the fall of the training loss that splits on this column brought. It says nothing of the "
+        "direction, and of two columns that are nearly the same it may name either.",
+    )
 
 
 def _bars_of_columns(plain: Sequence[Effect], unit: str) -> Chart:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedsaddle.array_types import Floats, Ints
-from fedsaddle.documents.summary import ScoreCounts
+from fedsaddle.documents.summary import Ends, ScoreBounds, ScoreCounts
 from fedsaddle.metrics.calibration import FEW_ALARMS, Platt
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.intervals import wilson_share
@@ -21,7 +21,7 @@ from fedsaddle.text import visible
 
 LISTED = 200
 SCROLLED = 40
-FEW = 5
+WIDEST = 0.02  # of the AUROC that fits the points of a curve
 NO_COUNTS = "no counts: too few rows of a class, or no answer"
 
 
@@ -31,7 +31,7 @@ class Counts:
 
     Args:
         figures: As the summary has them.
-        known: The counts in bins; None if only bounds are known.
+        known: The counts in bins, or in groups of them; None if only bounds are known.
         platt: From scores to probabilities.
         threshold: A probability.
     """
@@ -64,8 +64,21 @@ class Counts:
 
     @property
     def merged(self) -> bool:
-        """Whether some site has merged bins."""
-        return self.widest > 1.5 / self.bins
+        """Whether some site has merged bins, so that counts above an edge have bounds."""
+        return not self.figures.summed and self.widest > 1.5 / self.bins
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the counts say enough for a curve."""
+        area = None if self.known is None else self.known.auroc()
+        return area is not None and 2 * area.error <= WIDEST
+
+    @property
+    def middle(self) -> Floats:
+        """The mean score of the rows of each group of bins, or the middle of each bin, between 0 and 1."""
+        if self.figures.mean_scores is not None:
+            return np.clip(np.asarray(self.figures.mean_scores, dtype=np.float64), 1e-6, 1 - 1e-6)
+        return np.asarray((np.arange(self.bins) + 0.5) / self.bins)
 
     @property
     def whose(self) -> str:
@@ -91,35 +104,36 @@ class Counts:
         """
         return (self.platt or Platt(1.0, 0.0)).probability(scores)
 
+    def chance(self, share: float) -> float:
+        """The probability of a score on the scale from 0 to 1 of the bins."""
+        inside = min(max(share, 1e-9), 1 - 1e-9)
+        return float(self.probability(np.array([np.log(inside) - np.log1p(-inside)]))[0])
+
 
 def counts_of(run: StoredRun) -> Counts | None:
     """The stored counts; None where there are none of both classes."""
     stored = run.run_summary.scores if run.run_summary else None
     if run.run_summary is None or stored is None or stored.edges != "sigmoid" or not all(stored.sides):
         return None
-    histogram = None
-    if stored.positives is not None and stored.negatives is not None:
-        both = (np.asarray(side, dtype=np.int64) for side in (stored.positives, stored.negatives))
-        histogram = ScoreHistogram(sigmoid_edges(stored.bins), *both)
     fitted, threshold = run.run_summary.probabilities, run.run_summary.threshold
     platt = None if fitted is None else Platt(fitted.slope, fitted.intercept)
-    return Counts(stored, histogram, platt, None if threshold is None else threshold.probability)
+    return Counts(stored, _histogram(stored), platt, None if threshold is None else threshold.probability)
 
 
-def site_bounds(counts: Counts) -> PageTable:
-    """The bounds of each site's AUROC, where no more is known; in the order of the sites, as they cannot be ranked."""
-    cells = []
-    for name, own in list(counts.figures.sites.items())[:LISTED]:
-        text = "one class only" if own.auroc_bounds is None else bounds(*own.auroc_bounds)
-        cells.append([visible(name), f"{own.positives:,}", f"{own.negatives:,}", text])
-    cells += [[visible(name), "–", "–", NO_COUNTS] for name in counts.figures.without_counts]
-    return PageTable(
-        ["site", "positives", "negatives", "AUROC, bounds"], cells, caption=f"Each site, on its {counts.rows}"
-    )
+def _histogram(stored: ScoreCounts) -> ScoreHistogram | None:
+    if stored.positives is None or stored.negatives is None:
+        return None
+    edges = sigmoid_edges(stored.bins)
+    if stored.ends is not None:
+        edges = edges[np.asarray(stored.ends[:-1], dtype=np.int64) - 1]
+    if not len(edges):
+        return None
+    up, down = (np.asarray(side, dtype=np.int64) for side in (stored.positives, stored.negatives))
+    return ScoreHistogram(edges, up, down)
 
 
-def site_areas(counts: Counts) -> Chart | None:
-    """The AUROC of each site with what its bins may hide, and the interval where it has rows enough."""
+def site_areas(counts: Counts) -> Chart | PageTable | None:
+    """The AUROC of each site: its own, with the interval; bounds where it does not say it, and why."""
     sites = counts.figures.sites
     if not sites:
         return None
@@ -131,25 +145,31 @@ def site_areas(counts: Counts) -> Chart | None:
 
     for name in sorted(sites, key=place)[:LISTED]:
         own = sites[name]
-        numbers, area, known = [f"{own.positives:,}", f"{own.negatives:,}"], interval_of(own.auroc), own.auroc_bounds
-        if area is None or known is None:
-            why = "one class only" if not own.positives or not own.negatives else f"fewer than {FEW} of a class"
-            rows.append(ForestRow(visible(name), numbers, None, why_not=why))
-            cells.append([visible(name), *numbers, "–", "–", why])
+        numbers = ["few" if n is None else f"{n:,}" for n in (own.positives, own.negatives)]
+        area = interval_of(own.auroc)
+        if area is not None:
+            rows.append(ForestRow(visible(name), numbers, area.value, area.low, area.high))
+            cells.append([visible(name), *numbers, short(area.value), f"{short(area.low)} to {short(area.high)}"])
             continue
-        rows.append(ForestRow(visible(name), numbers, area.value, area.low, area.high))
-        interval = f"{short(area.low)} to {short(area.high)}"
-        cells.append([visible(name), *numbers, short(area.value), bounds(*known, 4), interval])
+        text = "one class only" if 0 in (own.positives, own.negatives) else "too few rows of a class"
+        if own.auroc_bounds is not None:
+            text = f"in the range {bounds(*own.auroc_bounds)}"
+        rows.append(ForestRow(visible(name), numbers, None, why_not=text))
+        cells.append([visible(name), *numbers, text, "–"])
     for name in counts.figures.without_counts:
-        rows.append(ForestRow(visible(name), ["–", "–"], None, why_not=NO_COUNTS))
-        cells.append([visible(name), "–", "–", "–", "–", NO_COUNTS])
-    together, pooled = counts.figures.pooled.auroc_bounds, interval_of(counts.figures.pooled.auroc)
-    if together is not None and pooled is not None:
+        if name not in sites:
+            rows.append(ForestRow(visible(name), ["–", "–"], None, why_not=NO_COUNTS))
+            cells.append([visible(name), "–", "–", NO_COUNTS, "–"])
+    table = PageTable(["site", "positives", "negatives", "AUROC", "95 % interval"], cells)
+    judged = sum(r.value is not None for r in rows)
+    if not judged:
+        return replace(table, caption=f"Each site, on its {counts.rows}")
+    together = interval_of(counts.figures.pooled.auroc)
+    if together is not None:
         up, down = counts.sides
-        middle = sum(together) / 2
-        rows.append(ForestRow(counts.whose, [f"{up:,}", f"{down:,}"], middle, pooled.low, pooled.high, kind="total"))
+        whole = [f"{up:,}", f"{down:,}"]
+        rows.append(ForestRow(counts.whose, whole, together.value, together.low, together.high, kind="total"))
     lows = [r.low for r in rows if r.low is not None]
-    judged = sum(r.value is not None for r in rows if r.kind == "row")
     return Chart(
         "AUROC of each site",
         forest(
@@ -160,14 +180,27 @@ def site_areas(counts: Counts) -> Chart | None:
             key="sites",
         ),
         f"{many(judged, 'site has', 'sites have')} rows enough of both classes for a figure.",
-        PageTable(["site", "positives", "negatives", "AUROC", "bounds of the bins", "95 % interval"], cells),
-        note=(
-            "Lines are 95 % intervals in closed form from the site's counts, with rows taken as independent. The "
-            "bounds of the bins, in the table, are not "
-            "confidence intervals: they only say how far the figure may be off because scores were counted in bins."
-        ),
+        table,
+        note="Each site computes its own figure from its own rows. Lines are 95 % intervals.",
         scrolls=len(rows) > SCROLLED,
     )
+
+
+def site_alarms(counts: Counts) -> PageTable | None:
+    """What alarms mean at each site, at the agreed thresholds where no count is small."""
+    cells = []
+    for name, own in list(counts.figures.sites.items())[:LISTED]:
+        up, down = own.positives, own.negatives
+        for at in own.alarms or () if up is not None and down is not None else ():
+            assert up is not None
+            assert down is not None
+            if 0 < at.true + at.false < up + down:
+                numbers = [at.true, at.false, up - at.true, down - at.false]
+                cells.append([visible(name), short(counts.chance(at.score)), *(f"{n:,}" for n in numbers)])
+    if not cells:
+        return None
+    heads = ["site", "threshold", "true alarms", "false alarms", "positives missed", "right all-clears"]
+    return PageTable(heads, cells, caption="Tables of the sites' own, where no number is small")
 
 
 TENTHS = 10
@@ -175,16 +208,19 @@ TITLE = "How well the model tells the two classes apart"
 
 
 def score_counts(run: StoredRun) -> Section | None:
-    """ROC, precision and recall, thresholds, calibration and sites, with what the bins may hide."""
+    """ROC, precision and recall, thresholds, calibration and sites, with what the counts leave open."""
     counts = counts_of(run)
     if counts is None:
         return None
     up, down = counts.sides
     about = (
-        f"All figures here come from counts that may leave the sites: how many of the {up:,} positives and {down:,} "
-        f"negatives among the {counts.rows} of {counts.whose} lie in each of {counts.bins:,} bins of the score. Within "
-        "a bin the order is unknown: figures have bounds, the best and the worst case."
+        f"The sites counted how many of the {up:,} positives and {down:,} negatives among the {counts.rows} of "
+        f"{counts.whose} lie in each of {counts.bins:,} bins of the score."
     )
+    if counts.figures.summed:
+        return Section("score-counts", TITLE, [*_summed(counts, about), *_of_each_site(counts)])
+    about = f"All figures over several sites come from counts. {about} Within a bin the order is unknown: "
+    about += "figures have bounds, the best and the worst case."
     if counts.known is None:
         return Section("score-counts", TITLE, _bounds_only(counts, about))
     if counts.merged:
@@ -196,19 +232,82 @@ def score_counts(run: StoredRun) -> Section | None:
     calibration = _calibration(counts)
     if calibration is not None:
         blocks.append(calibration)
-    sites = site_areas(counts)
-    if sites is not None:
-        blocks.append(sites)
-    return Section("score-counts", TITLE, blocks)
+    return Section("score-counts", TITLE, [*blocks, *_of_each_site(counts)])
+
+
+def _of_each_site(counts: Counts) -> list[Block]:
+    return [block for block in (site_areas(counts), site_alarms(counts)) if block is not None]
+
+
+def _summed(counts: Counts, about: str) -> list[Block]:
+    """From counts that were added up behind masks: figures are exact, and curves where small counts leave them."""
+    least = counts.figures.least
+    about += (
+        " The counts were added up behind masks, so that nobody saw those of a site. Figures of all rows follow from "
+        "the sum."
+    )
+    if least > 1:
+        about += f" Counts on this page are of {least} rows or more (minimum_cell): neighbouring bins are merged."
+    blocks: list[Block] = [Text(about), Text(_in_words(counts))]
+    curves = counts.drawn
+    if curves:
+        blocks += [_roc(counts), _precision(counts)]
+    else:
+        blocks.append(Text(f"There are no curves: with {counts.sides[0]:,} positives they would have too few points."))
+    blocks.append(_agreed_thresholds(counts, slides=curves))
+    if curves and (calibration := _calibration(counts)) is not None:
+        blocks.append(calibration)
+    return blocks
+
+
+def _agreed_thresholds(counts: Counts, slides: bool) -> ThresholdSlider | PageTable:
+    """What alarms mean at the thresholds: shares with intervals, or bounds where a count would be small."""
+    rows, chosen = [], counts.threshold
+    for at in counts.figures.thresholds or ():
+        chance = counts.chance(at.score)
+        mark = " (chosen)" if chosen is not None and abs(chance - chosen) < 1e-6 else ""
+        some = at.alarms is not None and at.alarms[0] * sum(counts.sides) >= FEW_ALARMS
+        shares = (
+            (at.sensitivity, at.sensitivity_interval),
+            (at.specificity, at.specificity_interval),
+            (at.positive_predictive_value if some else None, at.positive_predictive_value_interval),
+            (at.negative_predictive_value, at.negative_predictive_value_interval),
+            (at.alarms, at.alarms_interval),
+        )
+        rows.append([f"{short(chance)}{mark}", *(_known(*share) for share in shares)])
+    table = PageTable(
+        ["threshold", "sensitivity", "specificity", "right alarms (PPV)", "right all-clears (NPV)", "alarms"], rows,
+        caption=f"Thresholds on the {counts.rows} of {counts.whose}, with 95 % intervals"
+        + (" of patients" if counts.figures.patients else "")
+        + "; a range without one means that the exact share would tell a small count",
+    )  # fmt: skip
+    if not slides or chosen is None:
+        return table
+    tp, fp = counts.above()
+    up, down = counts.histogram.sides
+    chances = counts.probability(np.concatenate([[-1e6], counts.histogram.edges]))
+    keep = np.array(picked(len(chances), MOST_POINTS), dtype=np.int64)
+    keep = keep[np.concatenate([[True], np.diff(chances[keep]) > 0])]
+    nearest = float(chances[keep][int(np.argmin(np.abs(chances[keep] - chosen)))])
+    return ThresholdSlider(chances[keep].tolist(), tp[keep].tolist(), fp[keep].tolist(), up, down, nearest, table)
+
+
+def _known(known: Ends | None, interval: Ends | None) -> str:
+    """A share with its interval, or the range that small counts leave."""
+    if known is None:
+        return "–"
+    if interval is None:
+        return _percents(known)
+    return f"{percent(known[0], 1)} ({percent(interval[0], 0)} to {percent(interval[1], 0)})"
 
 
 def _bounds_only(counts: Counts, about: str) -> list[Block]:
     """What is known where sites have merged bins to wide groups: bounds, and nothing that looks like more."""
     about += (
         f" Sites merge bins with few rows (minimum_cell), here up to a width of {short(counts.widest)} of the range of "
-        "scores from 0 to 1. Where in a merged bin the rows lie is unknown. So there are no curves, no calibration, no "
-        "confidence intervals and no chosen threshold, and sites cannot be ranked; more test rows of the rarer class "
-        "narrow the bounds."
+        "scores from 0 to 1. Where in a merged bin the rows lie is unknown. So over all sites there are no curves, no "
+        "calibration, no confidence intervals and no chosen threshold. With secure aggregation and three sites or more "
+        "the counts are added up before they are merged, and these figures are exact."
     )
     area, precision = counts.figures.pooled.auroc_bounds, counts.figures.pooled.average_precision_bounds
     words = "" if area is None else f"The AUROC lies in the range {bounds(*area)}."
@@ -216,47 +315,57 @@ def _bounds_only(counts: Counts, about: str) -> list[Block]:
         share = counts.sides[0] / sum(counts.sides)
         words += f" The average precision lies in the range {bounds(*precision)}; guessing would have {short(share)}."
     blocks: list[Block] = [Text(about), Text(words.strip())]
-    rows = [
-        [short(own.score), _percents(own.sensitivity), _percents(own.specificity)]
-        for own in counts.figures.thresholds or ()
-    ]
+    rows = [_bounds_at(at) for at in counts.figures.thresholds or ()]
     if rows:
         caption = f"Bounds at thresholds that no wide group of scores crosses, on the {counts.rows} of {counts.whose}"
         blocks.append(PageTable(["score, 0 to 1", "sensitivity", "specificity"], rows, caption=caption))
-    return [*blocks, site_bounds(counts)]
+    return [*blocks, *_of_each_site(counts)]
+
+
+def _bounds_at(at: ScoreBounds) -> list[str]:
+    known = (at.sensitivity, at.specificity)
+    return [short(at.score), *("–" if share is None else _percents(share) for share in known)]
 
 
 def _percents(both: Sequence[float]) -> str:
-    low, high = (100 * float(share) for share in both)
+    low, high = (100 * share for share in both)
     return f"{bounds(low, high, 1)} %"
 
 
 def _in_words(counts: Counts) -> str:
-    known = counts.figures.pooled.auroc_bounds
-    assert known is not None  # both classes are there
-    value = sum(known) / 2
-    words = (
-        f"AUROC {short(value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
-        f"about {100 * value:.0f}. {titled(_left(known))}"
+    pooled, summed = counts.figures.pooled, counts.figures.summed
+    known, precision, share = pooled.auroc_bounds, pooled.average_precision_bounds, counts.sides[0] / sum(counts.sides)
+    if known is None:
+        return f"There are fewer than {counts.figures.least} rows of a class, too few for an AUROC."
+    area, within, average = (
+        interval_of(figure) for figure in (pooled.auroc, counts.figures.within_site_auroc, pooled.average_precision)
     )
-    area = interval_of(counts.figures.pooled.auroc)
+    exact = pooled.auroc.value if summed and pooled.auroc is not None else None
+    if summed and exact is None:
+        words = f"The AUROC lies in the range {bounds(*known)}."
+    else:
+        value = sum(known) / 2 if exact is None else exact
+        words = (
+            f"AUROC {short(value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
+            f"about {100 * value:.0f}."
+        )
+        words += "" if summed else f" {titled(_left(known))}."
     if area is not None:
         words += (
-            f"; the chance of having drawn these rows leaves {short(area.low)} to {short(area.high)} (95 % "
-            f"interval, with rows taken as independent)"
+            f" The chance of having drawn these {'patients' if counts.figures.patients else 'rows'} leaves "
+            f"{short(area.low)} to {short(area.high)} (95 % interval)."
         )
-    words += "."
-    within = interval_of(counts.figures.within_site_auroc)
     if within is not None:
         words += f" Among rows of one site it is {short(within.value)} ({short(within.low)} to {short(within.high)})."
-    precision = counts.figures.pooled.average_precision_bounds
-    if precision is not None:
-        share = counts.sides[0] / sum(counts.sides)
-        words += (
-            f" The average precision is {short(sum(precision) / 2)} ({_left(precision)}); guessing would have "
-            f"{short(share)}."
-        )
-    return words
+    if precision is None:
+        return words
+    if average is not None and summed:
+        words += f" The average precision is {short(average.value)} ({short(average.low)} to {short(average.high)})"
+    elif summed:
+        words += f" The average precision lies in the range {bounds(*precision)}"
+    else:
+        words += f" The average precision is {short(sum(precision) / 2)} ({_left(precision)})"
+    return f"{words}; guessing would have {short(share)}."
 
 
 def _left(known: tuple[float, float]) -> str:
@@ -397,8 +506,7 @@ def _calibration(counts: Counts) -> Chart | None:
     """Promised and observed shares of positives in tenths of the rows, by Platt's numbers from validation rows."""
     if counts.platt is None or counts.platt.slope <= 0:
         return None
-    bins = counts.histogram.positives.size
-    share = (np.arange(bins) + 0.5) / bins
+    share = counts.middle
     chance = counts.probability(np.log(share) - np.log1p(-share))
     up, total = counts.histogram.positives, counts.histogram.positives + counts.histogram.negatives
     tenth = np.minimum((TENTHS * (total.cumsum() - total / 2) / total.sum()).astype(int), TENTHS - 1)
@@ -441,6 +549,6 @@ def _calibration(counts: Counts) -> Chart | None:
         PageTable(["promised", "observed", "95 % interval", "rows"], rows),
         note=(
             "Rows of all sites in ten groups of like size. Probabilities follow from the score by two numbers "
-            "(Platt's) that fit the validation rows; in a bin, its middle stands for its rows."
+            "(Platt's) that fit the validation rows."
         ),
     )

@@ -1,0 +1,119 @@
+"""`fedsaddle run study.toml`: a study at the sites of a deployment, with its progress and its figures."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+from fedsaddle.commands.output import output, say
+from fedsaddle.commands.progress import Display
+from fedsaddle.commands.report import emit_run, print_report
+from fedsaddle.commands.run_deployed import RunEnded
+from fedsaddle.deployment.project import (
+    check_kit,
+    read_project,
+    require_deployable,
+    require_named_columns,
+    require_nvflare,
+)
+from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
+from fedsaddle.files import make_folder, read_object, write_json
+from fedsaddle.processes import terminate_as_interrupt
+from fedsaddle.report.tables import choice_table
+from fedsaddle.runs.folder import RunFolder, write_progress
+from fedsaddle.runs.lock import only_writer
+from fedsaddle.studies.study_plan import StudyPlan, read_plan
+from fedsaddle.text import visible
+
+INTERRUPTED = 130
+
+
+def run_study(path: Path, out: Path | None, resume: bool) -> int:
+    """Submit a study to the deployment in its folder, follow it to its end, and print it; return the exit code."""
+    folder = RunFolder(out or Path("runs") / path.stem)
+    try:
+        with terminate_as_interrupt():
+            return _run(path, folder, resume)
+    except KeyboardInterrupt:
+        message = "interrupted; the job was aborted. Continue with --resume"
+        output.errors().print(message, highlight=False)
+        if output.json:
+            output.emit_error("interrupted", message, INTERRUPTED)
+        return INTERRUPTED
+
+
+def _run(path: Path, folder: RunFolder, resume: bool) -> int:
+    require_nvflare()
+    from fedsaddle.deployment.nvflare.provision import KITS
+    from fedsaddle.deployment.nvflare.session import NVFlareSession
+    from fedsaddle.deployment.nvflare.supervise import Supervisor
+
+    plan, project = read_plan(path), read_project(path.parent)
+    require_deployable(plan.base)
+    require_named_columns(plan.base, project.files)
+    kit = path.parent / KITS / project.admin
+
+    def connect() -> NVFlareSession:
+        return NVFlareSession(project.admin, kit, project.deployment.patience)
+
+    connect()  # fail before anything is written if there is no kit
+    warning = check_kit(kit)
+    make_folder("out", folder.path)
+    folder.refuse_links()
+    with only_writer(folder.path):
+        name = _resumed(plan, folder) if resume else _new(plan, folder)
+        with Display("study") as display:
+            if warning:
+                display.warn(warning)
+            display.say(f"study {name} at {len(project.names)} sites: {', '.join(project.names)}")
+
+            def on_progress(content: dict[str, Any]) -> None:
+                write_progress(folder.progress, content)
+                done, rounds, trial = content.get("round", 0), content.get("rounds", 1), content.get("trial", "")
+                display.show(str(trial), done, rounds, f"{done}/{rounds}")
+                display.line(f"{trial}: round {done} of {rounds}")
+
+            supervisor = Supervisor(
+                project, connect, plan, name, display.say, lambda record: None, resumed=resume, on_progress=on_progress
+            )
+            outcome = supervisor.go(folder.path)
+        if outcome["code"]:
+            raise RunEnded(outcome["message"], outcome["code"])
+        return _show(folder)
+
+
+def _new(plan: StudyPlan, folder: RunFolder) -> str:
+    """Choose a name for the study at server and sites, and keep it in its folder."""
+    if folder.deployment.exists() or folder.holds_run:
+        raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
+    slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.path.name.lower()).strip("-") or "study"
+    name = f"{slug[:30]}-{secrets.token_hex(3)}"
+    write_json(folder.deployment, {"run": name, "plan": plan.digest()})
+    return name
+
+
+def _resumed(plan: StudyPlan, folder: RunFolder) -> str:
+    """The name of the study in that folder; raise if its plan differs."""
+    if not folder.deployment.exists():
+        where = str(folder.path)
+        raise MissingData(f"--out = {where!r}: no deployed study to resume there; leave out --resume to start one")
+    try:
+        stored = read_object(folder.deployment)
+        name, before = str(stored["run"]), str(stored["plan"])
+    except (ValueError, KeyError) as reason:
+        raise BadCheckpoint(f"{folder.deployment} is damaged ({reason}); choose another --out") from None
+    if before != plan.digest():
+        raise BadCheckpoint(f"the study in {visible(folder.path)} began with another study.toml; choose another --out")
+    return name
+
+
+def _show(folder: RunFolder) -> int:
+    summary, screen, errors = folder.read_search(), output.screen(), output.errors()
+    screen.print(choice_table(summary))
+    for note in summary.notes:
+        say(f"note: {visible(note)}")
+    screen.print(f"written to {visible(folder.path)}", highlight=False, markup=False, soft_wrap=True)
+    page = print_report(folder.path, screen, errors)
+    emit_run("search", folder.path, page, summary)
+    return 0
