@@ -140,6 +140,7 @@ class Liar:
         self.agreed = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
         if self.config.privacy.secure_aggregation:
             self.agreed["keys"] = collect_keys(courier, self.config, self.run, out)
+            self.agreed["sizes"] = agreement.sizes["rows"]
         courier.request(
             "agree", self.run, self.agreed, fingerprint=self.fingerprint, everyone=True, check=lambda *_: None
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedsaddle.commands.deploy_keys import add_commands
 from fedsaddle.commands.deploy_try import deploy_try
 from fedsaddle.commands.documents import SCHEMA, AuditDocument
 from fedsaddle.commands.init import EXAMPLE as CONFIG
@@ -304,6 +305,7 @@ def flower(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> N
 
 
 deploy.command("try")(deploy_try)
+add_commands(deploy)
 
 
 @dataclass(frozen=True)

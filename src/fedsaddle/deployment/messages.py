@@ -322,11 +322,14 @@ class AgreeAsked(MessagePart):
     names: list[Site] = Field(min_length=1, max_length=MAX_SITES)
     agreed: AgreedEncoding
     keys: dict[Site, KeyTold] | None = Field(None, max_length=MAX_SITES)
+    sizes: list[Count] | None = Field(None, max_length=MAX_SITES)  # training rows, with keys
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if len(set(self.names)) != len(self.names):
             raise ValueError("a site stands twice")
+        if self.sizes is not None and len(self.sizes) != len(self.names):
+            raise ValueError("a number of rows for each site is needed")
         return self
 
 

@@ -137,6 +137,7 @@ class DeployedRun:
         payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
         if self.config.privacy.secure_aggregation:
             payload["keys"] = collect_keys(courier, self.config, self.name, folder)
+            payload["sizes"] = agreement.sizes["rows"]
         train = agreement.sizes["rows"]
 
         def check(client: int, answer: Answer, record: object) -> None:

@@ -326,12 +326,21 @@ class SiteService:
             self.audit,
             questions,
             plan,
+            self._sizes(payload, client, len(parts["train"].x)),
             questions.secret() if self.policy.draws == "secret" else b"",
             find_device(self.policy.device),
             self._secure(run, names, payload),
             self._budget(run, algorithm, parts["train"], fingerprint),
         )
         return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)}, questions, plan)
+
+    def _sizes(self, payload: Mapping[str, object], client: int, rows: int) -> list[int]:
+        """The training rows of each site, by which sums are weighted; empty where nothing is masked."""
+        told = payload.get("sizes")
+        sizes = [int(n) for n in told] if isinstance(told, list) else []
+        if sizes and sizes[client] != rows:
+            raise Refused(f"the server says that this site has {sizes[client]} training rows; it has {rows}")
+        return sizes
 
     def _budget(self, run: str, algorithm: object, train: Stacked, fingerprint: str) -> SiteBudget | None:
         """The ledger of a private run; None if the run is not."""

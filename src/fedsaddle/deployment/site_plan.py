@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
@@ -50,6 +50,7 @@ class Plan:
         again: task -> how often it may come in a round beyond the pattern, as the answers decide.
         everyone: whether the first exchange of every round asks all clients.
         carries: whether the first exchange of every round carries the model that is measured before it.
+        weights: task -> how its replies are weighted: "uniform", "size" (by the rows of each client) or "own".
         rehearsed: rounds that were rehearsed; in later ones each known task may come as often as in any of these, and
             any other task once.
     """
@@ -61,7 +62,26 @@ class Plan:
     again: Mapping[str, int] = field(default_factory=dict)
     everyone: bool = False
     carries: bool = False
+    weights: Mapping[str, frozenset[str]] = field(default_factory=dict)
     rehearsed: int = 0
+
+    def shares_objection(self, task: str, shares: Mapping[int, float], sizes: Sequence[int]) -> str:
+        """Why a sum with these shares is not the algorithm's; empty if it is, or if it chooses weights of its own.
+
+        Args:
+            task: the task whose replies are summed.
+            shares: of each client of the cohort.
+            sizes: rows of each client; empty: not known.
+        """
+        kinds, values = self.weights.get(task, frozenset({"own"})), np.array(list(shares.values()))
+        usual = {"uniform": np.ones(len(values))}
+        if sizes:
+            usual["size"] = np.array([sizes[i] for i in shares], dtype=np.float64)
+        if "own" in kinds or ("size" in kinds and not sizes):
+            return ""
+        if any(np.allclose(values / values.sum(), usual[kind] / usual[kind].sum(), rtol=1e-9) for kind in kinds):
+            return ""
+        return f"the shares of this sum are not those of the algorithm ({' or '.join(sorted(kinds))})"
 
     def objection(self, task: str, at: tuple[int, int], before: Mapping[int, str], times: int) -> str:
         """Why a task is not part of the plan; empty if it is.
@@ -135,6 +155,7 @@ def plan_of(algorithm: Algorithm[Any], rows: Stacked, count: int, rounds: int, s
         again,
         all(each.asked == count for each in rounds_with),
         getattr(own, "output", "last") == "last" and all(each.carries for each in rounds_with),
+        {name: frozenset(kinds) for name, kinds in clients.weights.items()},
         done,
     )
 
@@ -185,12 +206,21 @@ class _Rehearsed(Wrapper):
     numbers: bool = False  # whether messages with other whole numbers are of another kind
     known: dict[str, Kind] = field(default_factory=dict)
     now: _Round = field(default_factory=lambda: _Round(torch.zeros(0)))
+    weights: dict[str, set[str]] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> Ints:
+        """Made up, and different, to recognise weights that are sizes."""
+        return 100 + np.arange(self.count, dtype=np.int64)
 
     def ask(
         self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
     ) -> tuple[Ints, R]:
         """Note the task, and answer."""
-        clients, _ = merge_repeats(cohort, weights, self.count)
+        clients, total = merge_repeats(cohort, weights, self.count)
+        same = {"uniform": np.ones(len(total)), "size": self.sizes[clients]}
+        kind = next((k for k, v in same.items() if np.ptp(total / v) <= 1e-9 * abs(total).max()), "own")
+        self.weights.setdefault(task.__name__, set()).add(kind)
         if not self.now.tasks:
             self.now.asked = len(clients)
             self.now.carries = any(torch.equal(value, self.now.model) for _, value in tensors(sent))

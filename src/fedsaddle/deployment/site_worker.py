@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -172,6 +173,7 @@ class SiteWorker:
     audit: AuditLog | None = None  # log of what leaves
     questions: Questions | None = None  # what was answered; None: everything is, any number of times
     plan: Plan | None = None  # of the run, which the questions must follow
+    sizes: Sequence[int] = ()  # rows of each client, as all were told; empty: not known
     secret: bytes = b""  # that rows are drawn with; empty: by the seed, as in a simulation
     device: torch.device = CPU  # where the tasks run
     secure: SiteSecure | None = None  # None: replies are not masked
@@ -243,6 +245,10 @@ class SiteWorker:
         if ask.round >= self.plan.rounds:
             limit = f"this site's policy says most_rounds = {self.plan.rounds}; the run is at {ask.round + 1}"
             raise Refused(f"{limit}: raise it there, or give the site a config with more rounds")
+        if ask.secure is not None:
+            shares = {int(i): share for i, share in ask.secure.shares.items()}
+            if reason := self.plan.shares_objection(ask.task, shares, self.sizes):
+                self.questions.refuse(reason)
         given = digest_of(ask.task, ask.round, ask.exchange, sent, own).hex()
         carried = [digest(v) for _, v in tensors(sent)] if ask.exchange == 0 and is_record(sent) else []
         self.questions.task(ask, self.plan, given, carried)
