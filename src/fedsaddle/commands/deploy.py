@@ -14,6 +14,7 @@ import typer
 
 from fedsaddle.commands.deploy_keys import add_commands
 from fedsaddle.commands.deploy_try import deploy_try
+from fedsaddle.commands.deploy_withdraw import withdraw
 from fedsaddle.commands.documents import SCHEMA, AuditDocument
 from fedsaddle.commands.init import EXAMPLE as CONFIG
 from fedsaddle.commands.options import OUTPUT, usable
@@ -306,6 +307,7 @@ def flower(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> N
 
 deploy.command("try")(deploy_try)
 add_commands(deploy)
+deploy.command("withdraw")(withdraw)
 
 
 @dataclass(frozen=True)

@@ -99,11 +99,20 @@ def renew(project: Project, folder: Path) -> list[Path]:
     return present
 
 
+def update_server(project: Project, folder: Path) -> None:
+    """Write the settings of the server, such as the names of the sites, into its kit, if that is here."""
+    kit = folder / KITS / project.deployment.server
+    if (kit / "local").is_dir():
+        _configure(project, kit, folder / project.deployment.config)
+    update_site_keys(project, folder)
+
+
 def update_site_keys(project: Project, folder: Path) -> None:
     """Write the public keys for secure aggregation into all kits, where the config asks for it; make missing ones."""
     if base_config(folder / project.deployment.config).privacy.secure_aggregation:
         kits = {name: folder / KITS / name for name in project.names}
-        write_site_keys(kits, project.names, signing_keys(folder))
+        if all(kit.is_dir() for kit in kits.values()):
+            write_site_keys(kits, project.names, signing_keys(folder))
 
 
 def _everybody(project: Project) -> tuple[str, ...]:
