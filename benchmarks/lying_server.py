@@ -339,9 +339,15 @@ def many_sums(folder: Path) -> Found:
             sums.append(SITES * slope_of(sent, total))
     if not sums:
         return liar.found("348 sums of equal weights", {})
-    x, y = solved(np.stack(counts), np.stack(sums))
-    parts = zip(x.split(n), y.split(n), strict=True)
-    return liar.found("348 sums of equal weights", dict(enumerate(parts)))
+    each = np.linalg.lstsq(np.stack(counts), np.stack(sums), rcond=None)[0]
+    found = {}
+    for i, own in enumerate(np.split(each, np.cumsum(n)[:-1])):
+        y = (own[:, -1] < 0).astype(np.int64)
+        r = 0.5 - y  # each site's part is known but for a constant, which its mean in the facts gives
+        mean = liar.truth(i)[0].mean(0).numpy()
+        constant = ((own[:, :-1] / r[:, None]).sum(0) - n[i] * mean) / (1 / r).sum()
+        found[i] = torch.from_numpy((own[:, :-1] - constant) / r[:, None]), torch.from_numpy(y)
+    return liar.found("348 sums of equal weights", found)
 
 
 def foreign_models(folder: Path) -> Found:

@@ -211,6 +211,9 @@ class SiteWorker:
         if (ask.secure is None) != (self.secure is None):
             here = "secure_aggregation = true" if self.secure is not None else "no secure aggregation"
             raise Refused(f"this site's config says {here}, and the server asks for the opposite")
+        if self.plan is not None and ask.round >= self.plan.rounds:
+            limit = f"this site's policy says most_rounds = {self.plan.rounds}; the run is at {ask.round + 1}"
+            raise Refused(f"{limit}: raise it there, or give the site a config with more rounds")
         task, me = task_of(self.algorithm, ask.task), str(self.client)
         number = np.array([self.client], dtype=np.int64)
         seeded = ClientKeys.of(self.seed, ask.round, ask.exchange, number)
@@ -242,9 +245,6 @@ class SiteWorker:
         """Note the question before it is answered; refuse one that the plan does not have."""
         if self.questions is None or self.plan is None:
             return
-        if ask.round >= self.plan.rounds:
-            limit = f"this site's policy says most_rounds = {self.plan.rounds}; the run is at {ask.round + 1}"
-            raise Refused(f"{limit}: raise it there, or give the site a config with more rounds")
         if ask.secure is not None:
             shares = {int(i): share for i, share in ask.secure.shares.items()}
             if reason := self.plan.shares_objection(ask.task, shares, self.sizes):
