@@ -72,8 +72,7 @@ _NAMES = {
     "algorithms.sgda.local_sgda": "LocalSgda",
     "algorithms.sgda.momentum": "MomentumLocalSgda",
     "algorithms.term": "Term",
-    "config.build": "algorithm",
-    "config.data": "load",
+    "config.build": "algorithm load",
     "data.arrays": "from_arrays",
     "data.datasets": "from_datasets from_hugging_face",
     "data.describe": "describe",
@@ -104,6 +103,7 @@ _NAMES = {
     "privacy.settings": "Privacy",
     "problems.auc": "CompositionalAuc MinimaxAuc",
     "problems.fair": "ClassFair",
+    "problems.groups": "GroupFair",
     "problems.games": "NonconvexPl QuadraticGame",
     "problems.minimax": "Minimax",
     "problems.models.transfer": "freeze_ warm_started",
@@ -201,7 +201,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.algorithms.term import Term as Term
     from fedsaddle.config.build import algorithm as algorithm
-    from fedsaddle.config.data import load as load
+    from fedsaddle.config.build import load as load
     from fedsaddle.data import splits as splits
     from fedsaddle.data.arrays import from_arrays as from_arrays
     from fedsaddle.data.datasets import from_datasets as from_datasets
@@ -284,6 +284,7 @@ if TYPE_CHECKING:
     from fedsaddle.problems.fair import ClassFair as ClassFair
     from fedsaddle.problems.games import NonconvexPl as NonconvexPl
     from fedsaddle.problems.games import QuadraticGame as QuadraticGame
+    from fedsaddle.problems.groups import GroupFair as GroupFair
     from fedsaddle.problems.minimax import Minimax as Minimax
     from fedsaddle.problems.models.transfer import freeze_ as freeze_
     from fedsaddle.problems.models.transfer import warm_started as warm_started

@@ -21,14 +21,14 @@ from fedsaddle.errors import BadInput
 if TYPE_CHECKING:
     from torch import Tensor
 
-LARGEST = 2**63 - 1  # the largest whole number that numpy and torch can hold
+LARGEST_WHOLE = 2**63 - 1  # the largest whole number that numpy and torch can hold
 MAX_ROUNDS = 1_000_000_000  # of a run
 LARGEST_REAL = 3e38  # about the largest number of single precision
 Value = TypeVar("Value")
 P = ParamSpec("P")
 
 
-def whole(key: str, value: object, least: int = 1, most: int = LARGEST) -> int:
+def whole(key: str, value: object, least: int = 1, most: int = LARGEST_WHOLE) -> int:
     """A whole number from `least` to `most`; numpy integers are accepted, floats and bools are not.
 
     Examples:
@@ -37,7 +37,7 @@ def whole(key: str, value: object, least: int = 1, most: int = LARGEST) -> int:
     """
     if not isinstance(value, bool) and isinstance(value, Integral) and least <= int(value) <= most:
         return int(value)
-    limits = f"of at least {least}" if most == LARGEST else f"from {least} to {most}"
+    limits = f"of at least {least}" if most == LARGEST_WHOLE else f"from {least} to {most}"
     raise BadInput(key, value, f"must be a whole number {limits}")
 
 
@@ -62,7 +62,7 @@ def number(
     real = _real(value)
     if real is not None and isinf(real) and not infinite:
         real = None
-    if real is not None and isfinite(real) and abs(real) > (LARGEST if isinstance(value, Integral) else largest):
+    if real is not None and isfinite(real) and abs(real) > (LARGEST_WHOLE if isinstance(value, Integral) else largest):
         raise BadInput(key, value, f"is too large; give at most {largest:g}, or 2^63 for a whole number")
     if (
         real is not None

@@ -127,7 +127,7 @@ def disk_failures(path: Path) -> Iterator[None]:
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]  # a value that JSON can hold
 JsonObject = dict[str, Any]  # an object as it was read
 Record = JsonObject  # of one round, in metrics.jsonl
-LARGEST = 1 << 30  # bytes of a file that is read
+MOST_BYTES = 1 << 30  # of a file that is read
 
 
 def read_object(path: Path) -> Record:
@@ -137,7 +137,7 @@ def read_object(path: Path) -> Record:
         ValueError: if there is none, with the reason.
     """
     try:
-        if path.stat().st_size > LARGEST:
+        if path.stat().st_size > MOST_BYTES:
             raise ValueError("the file is too large")
         return _object(path.read_bytes())
     except OSError as reason:

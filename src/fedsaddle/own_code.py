@@ -136,7 +136,7 @@ def places_of(module: str, key: str = "module") -> list[Path]:
     if spec.submodule_search_locations is not None:
         return [Path(place) for place in spec.submodule_search_locations]
     if spec.origin is None or not spec.has_location:
-        raise BadInput(key, module, "is no file, so it has no digest")
+        raise BadInput(key, module, "is not a file, so it has no digest")
     return [Path(spec.origin)]
 
 

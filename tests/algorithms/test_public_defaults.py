@@ -125,7 +125,15 @@ DEFAULTS = {
     },
     "LocalExtragradient": {"control_variates": False, "dual_step": 0.02, "local_steps": 10, "primal_step": 0.02},
     "LocalPair": {"batch_size": 32, "centralised": False, "local_steps": 32, "primal_step": 0.03, "tracking": 0.9},
-    "LocalSgda": {"batch_size": 32, "dual_step": 0.016, "local_steps": 10, "output": "last", "primal_step": 0.02},
+    "LocalSgda": {
+        "ascent": "local",
+        "batch_size": 32,
+        "dual_step": 0.016,
+        "local_steps": 10,
+        "output": "last",
+        "primal_step": 0.02,
+        "weighting": "uniform",
+    },
     "MinimaxAuc": {"l2": 0.0, "l2_biases": True, "sigmoid": False},
     "MomentumLocalSgda": {
         "alpha": 1.0,

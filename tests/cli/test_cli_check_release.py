@@ -66,8 +66,8 @@ def test_an_overfitted_network_is_not_to_be_released(network):
     assert found["successful"]
     assert max(check[key]["value"] for key in ("loss_threshold", "likelihood_ratio")) >= 0.7
     assert check["members"] + check["others"] == 60
-    assert "Do not hand this model on as it is" in (network / "report.html").read_text()
-    assert "Do not hand this model on as it is" in (network / "MODEL_CARD.md").read_text()
+    assert "Do not release this model" in (network / "report.html").read_text()
+    assert "Do not release this model" in (network / "MODEL_CARD.md").read_text()
     again = json.loads(fedsaddle("check-release", network, "--shadows", 4, "--json").out)["check"]
     assert {**again, "seconds": 0, "checked": 0} == {**check, "seconds": 0, "checked": 0}
 
@@ -76,12 +76,12 @@ def test_a_regression_on_many_rows_may_be_released_and_only_that_one(tmp_path):
     out = planted(tmp_path, 3000, 'name = "logistic"', 10)
     done = fedsaddle("check-release", out, "--shadows", 4)
     assert done.code == 0, done.out
-    assert "No attack told training rows from others better than chance" in done.out
-    assert "May the model be handed on?" in (out / "report.html").read_text()
+    assert "No attack recognised training rows better than chance" in done.out
+    assert "May the model be released?" in (out / "report.html").read_text()
     model = (out / "model.safetensors").read_bytes()
     (out / "model.safetensors").write_bytes(model[:-4] + b"\0\0\0\0")
     assert fedsaddle("report", out).code == 0
-    assert "May the model be handed on?" not in (out / "report.html").read_text()
+    assert "May the model be released?" not in (out / "report.html").read_text()
     assert "The release check was not made" in (out / "MODEL_CARD.md").read_text()
 
 

@@ -10,12 +10,13 @@ import sys
 import pytest
 from rich.console import Console
 
-from fedsaddle.commands import options
+from fedsaddle.commands import info, options, run
 from fedsaddle.commands.options import after_equals, complete_changes
 from fedsaddle.commands.progress import RoundProgress, has_bar
 from fedsaddle.report.tables import console
 from fedsaddle.report.words import duration
 from fedsaddle.runs.folder import seconds_per_round
+from fedsaddle.studies.aims import AIMS
 
 BASH = {"_FEDSADDLE_COMPLETE": "complete_bash"}
 
@@ -39,8 +40,9 @@ def test_names_elsewhere():
     assert complete_changes("run.ro") == ["run.rounds="]
     assert complete_changes("run.rounds=") == []
     assert [name for name, _ in options.complete_algorithms("q-")] == ["q-FedAvg"]
-    assert options.complete_kinds("d") == ["datasets"]
-    assert options.complete_aims("w") == ["worst-site"]
+    assert info.complete_kinds("d") == ["datasets"]
+    assert run.complete_aims("") == list(AIMS)
+    assert run.complete_engines("v") == ["vectorised"]
 
 
 def test_keys_that_are_completed_are_there():

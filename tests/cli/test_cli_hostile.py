@@ -17,7 +17,7 @@ import pytest
 from cli_command import fedsaddle, run
 from PIL import Image
 
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 
 LONG = "x" * 5000
 DEEP = "[" * 5000 + "]" * 5000

@@ -13,7 +13,7 @@ from cli_command import IRIS, fedsaddle, no_pictures, run
 from safetensors.torch import load_file
 from torch import nn
 
-from fedsaddle.config.data import load
+from fedsaddle.config.build import load
 from fedsaddle.documents.files import RunFiles
 
 WILD = ("data.name=diabetes", "problem.loss=square", "algorithm.name=FedAvg", "run.rounds=60")

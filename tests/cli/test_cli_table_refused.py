@@ -15,7 +15,7 @@ from table_runs import PATIENTS, ROLES, lines, searched, short, summary
 
 from fedsaddle.commands.options import seconds_of
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 
 
 def refused(outcome, said: str, out: Path) -> None:
@@ -41,7 +41,10 @@ WRONG = {
     "aim of one": (("--algorithm", "CODASCA", "--for", "accuracy"), "--for = 'accuracy': is for a search"),
     "sensitivity of one": (("--algorithm", "CODASCA", "--sensitivity", "0"), "--sensitivity = 0.0: is for a search"),
     "budget of a set": (("--set", "run.rounds=3", "--budget", "1m"), "--budget = '1m': is for a search"),
-    "positive": (("--positive", "maybe"), "--positive = 'maybe': is no value of column 'died'; there are: 'no', 'yes'"),
+    "positive": (
+        ("--positive", "maybe"),
+        "--positive = 'maybe': is not a value of column 'died'; there are",
+    ),
     "drop": (("--drop", "heigth"), "heigth"),
     "resume": (("--resume",), "--resume = True: there is no search in"),
 }

@@ -52,6 +52,7 @@ from fedsaddle.problems import losses, pair_losses, rare_losses, risks
 from fedsaddle.problems.auc import CompositionalAuc, MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.games import NonconvexPl, QuadraticGame
+from fedsaddle.problems.groups import GroupFair
 from fedsaddle.problems.models import networks
 from fedsaddle.problems.models.forest import Forest
 from fedsaddle.problems.pairwise import PairwiseRisk
@@ -117,6 +118,7 @@ TARGETS = {
     "PROBLEMS": {
         "supervised": Supervised,
         "class-fair": ClassFair,
+        "group-fair": GroupFair,
         "robust": RobustTraining,
         "auc": MinimaxAuc,
         "compositional-auc": CompositionalAuc,
@@ -230,6 +232,7 @@ SHAPES = {
 PROBLEM_KINDS = {
     "supervised": "minimisation",
     "class-fair": "minimax",
+    "group-fair": "minimax",
     "robust": "minimax",
     "auc": "minimax",
     "compositional-auc": "minimax",
@@ -330,7 +333,9 @@ def linear(scores: int) -> nn.Module:
     return nn.Linear(3, scores)
 
 
-FACTS = DataFacts("made up", (3,), ("no", "yes"), (6, 4), model="none")
+FACTS = DataFacts(
+    "made up", (3,), ("no", "yes"), (6, 4), model="none", groups=("a", "b"), groups_by_class=((3, 2), (3, 2))
+)
 
 
 def small(name: str) -> object:

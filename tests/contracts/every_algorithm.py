@@ -26,6 +26,7 @@ from worlds import (
     FAIR,
     FOREST,
     GAME,
+    GROUPS,
     LINEAR_PAIRS,
     LOGISTIC,
     METRIC,
@@ -189,6 +190,7 @@ TABLE = [
     Case("DRFA-GA, ceiling", DrfaGa, DUAL | {"mixture_ceiling": 1.2, "dual_step": 0.2}, (LOGISTIC,), LOSS),
     Case("Local SGDA", LocalSgda, GAMES, EVERY_MINIMAX),
     Case("Local SGDA, all, average", LocalSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
+    Case("Local SGDA, by size, ascent at the server", LocalSgda, GAMES | {"weighting": "size", "ascent": "server"}, (GROUPS, FAIR)),  # noqa: E501
     Case("Local SGDA, random", LocalSgda, GAMES | {"output": "random"}, MINIMAX),
     Case("Local SGDA+", LocalSgda, GAMES | {"snapshot_every": 6}, MINIMAX),
     Case("Local SGDA+, snapshots inside rounds", LocalSgda, GAMES | {"snapshot_every": 2}, MINIMAX),

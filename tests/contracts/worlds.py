@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from fedsaddle.data.store import Stacked
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball
+from fedsaddle.numerics.regularisers import KullbackLeibler
 from fedsaddle.problems import risks
 from fedsaddle.problems.auc import CompositionalAuc, MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
+from fedsaddle.problems.groups import GroupFair
 from fedsaddle.problems.minimax import Minimax
 from fedsaddle.problems.models.forest import Forest
 from fedsaddle.problems.models.networks import CharacterGru, logistic_regression, mlp
@@ -101,6 +103,19 @@ def game() -> Minimax:
 GAME = World("game", game, classes)
 FAIR = World("fair classes", lambda: ClassFair(model=seeded(lambda: mlp(4, [5], 3)), classes=3), classes)
 
+
+def with_groups() -> Stacked:
+    """Targets (class, group); groups cross sites."""
+    rows = classes()
+    group = torch.randint(2, (len(rows.y),), generator=torch.Generator().manual_seed(4))
+    return replace(rows, y=torch.stack([rows.y, group], 1))
+
+
+GROUPS = World(
+    "groups",
+    lambda: GroupFair(model=seeded(lambda: mlp(4, [5], 3)), groups=("a", "b"), regulariser=KullbackLeibler(0.5)),
+    with_groups,
+)
 ROBUST = World("robust", lambda: RobustTraining(model=seeded(lambda: mlp(4, [5], 3)), shape=(4,)), classes)
 AUC = World("auc", lambda: MinimaxAuc(model=seeded(Single), positive_share=0.4), lambda: classes(classes=2))
 AUC_MARGIN = World(

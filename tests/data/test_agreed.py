@@ -212,7 +212,7 @@ def test_labels_that_do_not_fit(tmp_path):
     same = {name: write(path, [f"{r.rpartition(',')[0]},ill" for r in SITES[name]]) for name, path in paths.items()}
     with pytest.raises(BadInput, match="classes of all sites = "):
         agree(same)
-    with pytest.raises(BadInput, match="positive = 'dead': is no value of column 'label'; there are: ill, well"):
+    with pytest.raises(BadInput, match="positive = 'dead': is not a value of column 'label'; there are: ill, well"):
         agree(site_paths(tmp_path), positive="dead")
 
 

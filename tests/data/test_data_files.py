@@ -359,7 +359,7 @@ def test_the_positive_value_is_class_1(tmp_path: Path) -> None:
     turned = from_file(path, positive="no").train
     assert turned.classes == ("yes", "no")
     assert turned.y.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1]
-    with pytest.raises(BadInput, match="positive = 'maybe': is no value of column 'y'; there are: no, yes"):
+    with pytest.raises(BadInput, match="positive = 'maybe': is not a value of column 'y'; there are: no, yes"):
         from_file(path, positive="maybe")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fedsaddle as fs
-from fedsaddle.config.data import build_data
+from fedsaddle.config.build import build_data
 from fedsaddle.config.schema import validate_config
 from fedsaddle.data.federated import federate
 from fedsaddle.data.noise import Noise

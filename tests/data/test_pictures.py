@@ -62,7 +62,7 @@ def test_a_folder_elsewhere(table, tmp_path):
         ({"size": [3]}, r"size = \[3\]"),
         ({"file": "path"}, "file = 'path': there is no such column"),
         ({"client": "hospital"}, "client = 'hospital': there is no such column"),
-        ({"positive": "dead"}, "positive = 'dead': is no value of column 'label'; there are: ill, well"),
+        ({"positive": "dead"}, "positive = 'dead': is not a value of column 'label'; there are: ill, well"),
     ],
 )
 def test_what_cannot_be_is_named(table, options, said):

@@ -23,7 +23,7 @@ from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.numerics.roc import ranking_measures
 from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.checkpoints import shared_fingerprint, versions
-from fedsaddle.runs.lock import FolderInUse, only_writer
+from fedsaddle.runs.folder import FolderInUse, only_writer
 from fedsaddle.runs.settings import RunOptions
 
 AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
@@ -374,7 +374,7 @@ def test_another_server_writes_there(tmp_path, monkeypatch):
     given, out = CASES["DRFA"], tmp_path / "out"
     made = sites(given, tmp_path)
     out.mkdir()
-    monkeypatch.setattr("fedsaddle.runs.lock.time.sleep", lambda seconds: pytest.fail("it waits"))
+    monkeypatch.setattr("fedsaddle.runs.folder.time.sleep", lambda seconds: pytest.fail("it waits"))
     with only_writer(out), pytest.raises(FolderInUse, match=f"process {os.getpid()} on"):
         deployed(given, made, out)
     assert list(out.iterdir()) == []

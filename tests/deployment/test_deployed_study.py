@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import tomllib
 from dataclasses import replace
@@ -248,3 +249,73 @@ def test_counts_are_summed_behind_masks(tmp_path):
     audit = (tmp_path / "disk-0" / "audit.jsonl").read_text().splitlines()
     seen = {json.loads(line)["visibility"] for line in audit if json.loads(line)["request"] == "count_scores"}
     assert seen == {"sum only"}
+
+
+def test_each_site_keeps_the_model_and_learns_about_its_own_rows(found):
+    """Predictions of its own rows are those of the loader, and its figures are exact."""
+    result, _, made, folder = found
+    threshold, sites = result.summary.threshold.probability, result.summary.scores.sites
+    for i, name in enumerate(SITES):
+        home = folder / f"disk-{i}" / "trial" / "model"
+        names = {
+            "MODEL_CARD.md",
+            "features.json",
+            "load_model.py",
+            "model.safetensors",
+            "predictions.csv",
+            "report.html",
+        }
+        assert {path.name for path in home.iterdir()} == names
+        assert (home / "model.safetensors").read_bytes() == (folder / "out" / "model.safetensors").read_bytes()
+        told = pd.read_csv(home / "predictions.csv")
+        rows = pd.read_csv(made[i].settings.data)
+        assert len(told) == len(rows)
+        assert (rows["died"][told["row"]].to_numpy() == told["label"]).all()
+        assert ((told["probability"] >= threshold) == (told["called_positive"] == 1)).mean() > 0.99
+        spec = importlib.util.spec_from_file_location(f"loader_of_{name}", home / "load_model.py")
+        loader = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loader)
+        theirs = np.array(loader.predict(rows[COLUMNS].assign(client=name)))
+        np.testing.assert_allclose(theirs[told["row"]], told["probability"], rtol=0, atol=2e-6)
+        test = told[told["part"] == "test"]
+        own = rank(
+            test["score"], test["label"], [0, len(test)], [name], units=rows["patient"][test["row"]]
+        ).pooled.auroc
+        assert sites[name].auroc.value == pytest.approx(own.value, abs=1e-6)
+        assert list(sites[name].auroc.interval) == pytest.approx([own.low, own.high], abs=1e-6)
+        assert 0.5 < result.summary.alone[name].value < 1
+        assert "Is the federation worth it here?" in (home / "report.html").read_text()
+    assert set(result.summary.alone) == set(SITES)
+    page = (folder / "out" / "report.html").read_text()
+    assert "A run at real sites" in page
+    assert "AUROC of each site" in page or "north" in page
+
+
+def test_a_site_that_leaves_before_the_end_loses_nothing(tmp_path):
+    """It misses the comparisons and the model; the others end the study, and a line says so."""
+    plan = small_plan()
+    plan = replace(plan, candidates=plan.candidates[:2])
+    made = sites_of(plan, tmp_path)
+    gone = {"now": False}
+
+    def last(content: bytes) -> bytes:
+        if gone["now"]:
+            raise ConnectionError
+        return made[3].answer(content)
+
+    class Leaving(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            gone["now"] = gone["now"] or (b'"count_scores"' in content and b"trial.test" in content)
+            there = [i for i in clients if not (i == 3 and gone["now"])]
+            return super().exchange(there, content, least, timeout)
+
+    transport = Leaving({**{i: site.answer for i, site in made.items()}, 3: last})
+    result = DeployedStudy(plan, "trial", SITES, tmp_path / "out", Patience(patience=0.0, minimum=3)).go(transport)
+    assert result.notes == ("west did not take the model; hand it over, or resume when the site is there",)
+    assert result.summary.rows["test"].rows == pytest.approx(3 * 40, abs=6)
+    assert result.summary.scores.without_counts == ["west"]
+    assert not (tmp_path / "disk-3" / "trial" / "model").exists()
+    again = study(plan, made, tmp_path / "out")
+    assert again.notes == ()
+    assert (tmp_path / "disk-3" / "trial" / "model" / "report.html").exists()
+    assert again.summary.pooled == result.summary.pooled

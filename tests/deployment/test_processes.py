@@ -18,7 +18,7 @@ import pytest
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.errors import BadInput
 from fedsaddle.processes import terminate_as_interrupt
-from fedsaddle.runs.lock import FolderInUse, only_writer
+from fedsaddle.runs.folder import FolderInUse, only_writer
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="expects the exit codes of POSIX signals")
 SLEEPS = "import time; time.sleep(60)"
@@ -150,7 +150,7 @@ def test_a_system_without_sighup(monkeypatch):
 HOLDS = """
 import sys, time
 from pathlib import Path
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 with only_writer(Path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(60)

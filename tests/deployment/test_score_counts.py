@@ -85,9 +85,9 @@ def test_the_report_shows_bounds_and_says_what_they_are(finished):
     html = write_report(out).read_text()
     sections = {section.key: section for section in page_of(read_run(out)).sections}
     assert {"score-counts", "clients", "data", "left-sites"} <= set(sections)
-    assert "come from counts" in html
-    assert "no confidence intervals" in html
-    assert "The rows stayed at the sites" in html
+    assert "computed from counts" in html
+    assert "not confidence intervals" in html
+    assert "The rows and the scores of single rows stayed at the sites." in html
     assert "Raise an alarm" in html
 
 

@@ -17,8 +17,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 PACKAGES = tuple(
     f"fedsaddle.{name}."
     for name in (
-        *("algorithms", "config", "engines", "estimators", "federation", "numerics", "problems", "robust", "runs"),
-        *("studies", "tracking"),
+        *("algorithms", "config", "data", "engines", "estimators", "federation", "metrics", "numerics", "privacy"),
+        *("problems", "robust", "runs", "studies", "tracking"),
     )
 )
 pytest.importorskip("griffe", reason="comes with mkdocstrings, of the extra dev")

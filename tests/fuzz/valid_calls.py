@@ -310,6 +310,7 @@ def problems() -> dict[str, Call]:
         "Cox": Call(fs.Cox, given(model=lambda: nn.Linear(D, 1, bias=False)), survive),
         "Minimax": Call(fs.Minimax, vectors, play),
         "ClassFair": Call(ClassFair, given(model=linear, classes=3), play),
+        "GroupFair": Call(fs.GroupFair, given(model=linear, groups=("a", "b"))),
         "RobustTraining": Call(RobustTraining, given(model=linear, shape=(D,)), play),
         "MinimaxAuc": Call(MinimaxAuc, given(model=lambda: linear(1), positive_share=0.5), partial(play, data=two)),
         "CompositionalAuc": Call(

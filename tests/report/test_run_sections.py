@@ -101,7 +101,7 @@ def test_clients_stand_worst_first_with_intervals():
     assert "The worst is <b>south</b> with 50.0 % (24 % to 76 %)" in said
     assert said.index("<b>south</b> | 10") < said.index("west\\x1b[2J | 50") < said.index("north | 100")
     assert "2 clients have an interval wider than 20 points" in said
-    assert "Of 100 rows the model gets 73 right at the average client, and 50 at the worst." in said
+    assert "The model classifies 73 of 100 rows correctly at the average client, and 50 at the worst." in said
 
 
 def test_losses_stand_highest_first():
@@ -135,9 +135,9 @@ def test_a_list_of_clients_has_an_end():
 def test_a_class_that_is_never_found_is_a_caution():
     section = classes(run_with())
     said = words(section)
-    assert "Of 100 test rows of class dog the model gets 0 right, the fewest of 2 classes" in said
+    assert "Of 100 test rows of class dog the model classifies 0 correctly, the fewest of 2 classes" in said
     assert [b.words for b in section.blocks if isinstance(b, Text) and b.kind == "caution"] == [
-        "1 class is never recognised."
+        "1 class is never predicted correctly."
     ]
     assert "cat | 80 | 76 | 95.0 %" in said
 
@@ -146,13 +146,14 @@ def test_the_kept_round_and_fedavg_stand_in_the_curves():
     run = run_with(summary={"selected_round": 2}, baseline=[record(2, 0.3, 0.1, 0.2), record(4, 0.6, 0.2, 0.3)])
     section = learning_curves(run)
     chart = next(block for block in section.blocks if isinstance(block, Chart))
-    assert "kept: round 2" in chart.svg
+    assert "selected: round 2" in chart.svg
     assert "FedAvg, worst client" in chart.svg
-    assert "The model of round 2 was kept" in words(section)
+    assert "The model of round 2 was selected" in words(section)
 
 
 @pytest.mark.parametrize(
-    ("stopped", "said"), [("interrupted", "was interrupted"), ("diverged", "It diverged"), ("patience", "ended early")]
+    ("stopped", "said"),
+    [("interrupted", "was interrupted"), ("diverged", "It diverged"), ("patience", "stopped early")],
 )
 def test_curves_say_why_a_run_ended(stopped, said):
     assert said in words(learning_curves(stored(summary={"stopped": stopped, "algorithm": "DRFA"}, history=HISTORY)))
@@ -213,7 +214,7 @@ def test_a_deployed_run_says_who_was_left_out():
         "b": {"answered": 11, "left_out": {}, "bytes_up": 10, "bytes_down": 20},
     }
     said = words(left_sites(run_with(summary={"sites": sites})))
-    assert "The rows stayed at the sites" in said
+    assert "The rows and the scores of single rows stayed at the sites." in said
     assert "a | 9 | 2 | 10 bytes | 20 bytes | did not answer (2)" in said
     assert "Left out of some exchanges: a (2 times)" in said
 

@@ -116,7 +116,7 @@ def test_what_the_budget_had_no_time_for_was_not_tried():
     run = dataclasses.replace(run, trials=[*run.trials, late])
     text = trials(run).blocks[0].words
     assert text.startswith("1 way to train was tried,")
-    assert "Not tried, for want of time: CODASCA." in text
+    assert "Not tried, as the time budget was used up: CODASCA." in text
 
 
 def test_the_command_is_the_one_that_was_given_or_follows_from_the_search():

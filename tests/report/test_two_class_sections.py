@@ -53,7 +53,7 @@ def test_discrimination_says_the_aurocs_and_their_difference():
     assert f"{area:.3f}" in words(found)
     assert f"{theirs:.3f}" in words(found)
     assert f"{area - theirs:+.3f}" in words(found)
-    assert "ranks better than FedAvg, by more than chance" in words(found)
+    assert "ranks significantly better than FedAvg" in words(found)
     curve, precision = charts(found)
     assert f"{area:.3f}" in curve.description
     assert [row[0] for row in curve.table.rows] == ["5.0 %", "10 %", "20 %", "30 %", "50 %"]
@@ -66,7 +66,7 @@ def test_two_models_that_are_alike_are_not_decided():
     close = replace(
         test, scores={"choice": test.scores["choice"], "FedAvg": test.scores["choice"] + 0.2 * rng.normal(size=20)}
     )
-    assert "too few rows to tell which" in words(discrimination(run_of(close)))
+    assert "too few rows to decide which" in words(discrimination(run_of(close)))
     same = replace(test, scores={"choice": test.scores["choice"], "FedAvg": test.scores["choice"]})
     assert two_classes(run_of(same)).other is None
     assert "FedAvg," not in words(discrimination(run_of(same)))
@@ -117,10 +117,10 @@ def test_the_worst_site_is_told_from_chance():
     found = worst_site(run_of(replace(test, scores={"choice": bad})))
     assert (found.name, found.ranked, found.groups) == ("H0", 3, 3)
     assert found.distinguishable
-    assert "ranks worse there, by more than chance" in words(sites(run_of(replace(test, scores={"choice": bad}))))
+    assert "ranks significantly worse there" in words(sites(run_of(replace(test, scores={"choice": bad}))))
     even = run_of(held_out((60, 60, 60)))
     assert not worst_site(even).distinguishable
-    assert "too few rows to be sure that the model ranks worse there" in words(sites(even))
+    assert "too few rows to decide whether the model ranks worse there" in words(sites(even))
     assert worst_site(run_of(held_out((60, 4)))) is None
 
 
@@ -131,7 +131,7 @@ def test_groups_name_the_worst_and_those_that_are_not_ranked():
     found = groups(run)
     assert [chart.title for chart in charts(found)] == ["AUROC by sex", "AUROC by race"]
     assert "Not ranked, with fewer than 5 rows of a class: rare." in words(found)
-    assert "picked after looking" in words(found)
+    assert "selection as the worst of" in words(found)
     worst = worst_group(run)
     assert worst.column == "sex"
     test = run.test
@@ -155,11 +155,11 @@ def test_calibration_says_expected_and_observed():
     test = held_out()
     found = calibration(run_of(test))
     expected = test.probabilities["choice"].sum()
-    assert f"expects {expected:.1f} with died = yes; there are {test.labels.sum()}" in words(found)
+    assert f"predicts {expected:.1f} with died = yes; {test.labels.sum()} are observed" in words(found)
     chart = charts(found)[0]
     assert sum(int(row[1]) for row in chart.table.rows) == 240
     high = replace(test, probabilities={"choice": np.clip(2 * test.probabilities["choice"], 0, 0.99)})
-    assert "are too high on the whole" in words(calibration(run_of(high)))
+    assert "are too high on average" in words(calibration(run_of(high)))
     small = held_out((10, 8))
     assert charts(calibration(run_of(small))) == []
 
@@ -207,7 +207,7 @@ def test_without_a_threshold_the_validation_rows_choose_one():
 
 def test_the_decision_curve_speaks_of_both_simple_ways():
     found = decision(run_of(held_out((400, 400), signal=2.5)))
-    assert "better than alarms for everybody, by more than chance" in words(found)
+    assert "significantly better than alarms for everybody" in words(found)
     assert re.search(r"at thresholds of \d", words(found))
     noise = decision(run_of(held_out((60, 60), signal=0.0)))
     assert "At no threshold" in words(noise)

@@ -11,7 +11,7 @@ import torch
 
 from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
-from fedsaddle.config.data import load
+from fedsaddle.config.build import load
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.documents.files import RunFiles

@@ -20,8 +20,7 @@ import fedsaddle as fs
 from fedsaddle import files as atomic
 from fedsaddle.errors import BadInput, CannotWrite
 from fedsaddle.files import append_line, write_atomically
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import LOCK, FolderInUse, only_writer, require_unused
+from fedsaddle.runs.folder import LOCK, FolderInUse, RunFolder, only_writer, require_unused
 from fedsaddle.runs.run import run
 
 OPTIONS: dict[str, Any] = {
@@ -31,7 +30,7 @@ OPTIONS: dict[str, Any] = {
 HOLDS = """
 import sys, time
 from pathlib import Path
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 with only_writer(Path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(120)

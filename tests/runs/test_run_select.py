@@ -9,7 +9,7 @@ import torch
 from run_cases import drfa, fedavg, same_end, same_result, timeless
 
 import fedsaddle as fs
-from fedsaddle.config.data import load
+from fedsaddle.config.build import load
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.problems.losses import Logistic

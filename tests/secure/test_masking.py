@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.federation.records import Averaged, PerClient
 from fedsaddle.secure.fixed_point import (
-    LARGEST,
+    LARGEST_VALUE,
     NotFiniteField,
     OutOfRange,
     decode,
@@ -106,7 +106,7 @@ def bits_of(sent, layout):
     return np.unpackbits(to_bytes(sent, layout).numpy())
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, -LARGEST, "random"], ids=str)
+@pytest.mark.parametrize("value", [0.0, 1.0, -LARGEST_VALUE, "random"], ids=str)
 def test_what_the_server_sees_of_one_site_is_uniform_whatever_it_sends(value):
     """Bits, bytes and their neighbours as often as by chance: the standard scores stay below 4.5."""
     d = 20_000
@@ -226,14 +226,16 @@ def test_what_is_out_of_range_is_refused_and_the_edge_does_not_overflow():
     with pytest.raises(OutOfRange, match=r"'w' beyond ±4,194,304") as error:
         encode(reply([5e6]), 0.1)
     assert "5" not in str(error.value).replace("±4,194,304", "")
-    for edge in (LARGEST, -LARGEST):
+    for edge in (LARGEST_VALUE, -LARGEST_VALUE):
         exchange = Exchange([reply([edge], dtype=t) for t in [torch.float64] * 7])
         assert decode(exchange.total(range(7)), exchange.layout)["w"].tolist() == pytest.approx([edge], abs=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.tuples(st.floats(-LARGEST, LARGEST, width=32), st.floats(0.001, 1e6)), min_size=1, max_size=9),
+    st.lists(
+        st.tuples(st.floats(-LARGEST_VALUE, LARGEST_VALUE, width=32), st.floats(0.001, 1e6)), min_size=1, max_size=9
+    ),
     st.sampled_from([torch.float32, torch.float64]),
 )
 def test_the_fixed_point_is_the_mean_to_its_step(pairs, dtype):
@@ -244,7 +246,7 @@ def test_the_fixed_point_is_the_mean_to_its_step(pairs, dtype):
     found = float(decode(words, layout_of(replies[0]))["w"][0])
     mean = float(np.average([v for v, _ in pairs], weights=weights))
     step = 2.0**-40 if dtype is torch.float64 else 2.0**-32
-    assert abs(found - mean) <= len(pairs) * step + 1e-15 * LARGEST + (abs(mean) * 2**-23 if step > 1e-11 else 0)
+    assert abs(found - mean) <= len(pairs) * step + 1e-15 * LARGEST_VALUE + (abs(mean) * 2**-23 if step > 1e-11 else 0)
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 32), (torch.float64, 40)])

@@ -147,7 +147,7 @@ def test_a_study_that_was_stopped_goes_on(found, tmp_path):
         ({**ROLES, "label": "dead"}, "label = 'dead': there is no such column"),
         ({**ROLES, "site": "died"}, "site = 'died': is `label` too"),
         ({**ROLES, "label": "unit"}, "name the positive one with `positive`"),
-        ({**ROLES, "positive": "maybe"}, "positive = 'maybe': is no value of column 'died'"),
+        ({**ROLES, "positive": "maybe"}, "positive = 'maybe': is not a value of column 'died'"),
         ({**ROLES, "aim": "speed"}, "aim = 'speed': choose one of auroc"),
         ({**ROLES, "budget": -1}, "budget = -1"),
         ({**ROLES, "sensitivity": 2}, "sensitivity = 2"),

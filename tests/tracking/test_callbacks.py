@@ -6,7 +6,7 @@ import pytest
 from tracked_runs import NAMES, Crash, small_run
 
 import fedsaddle as fs
-from fedsaddle.config.data import load
+from fedsaddle.config.build import load
 from fedsaddle.errors import BadInput
 
 

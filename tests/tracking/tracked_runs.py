@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsaddle.algorithms.drfa import Drfa
-from fedsaddle.config.data import load
+from fedsaddle.config.build import load
 from fedsaddle.problems.models.networks import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.runs.callbacks import LambdaCallback

@@ -12,7 +12,7 @@ import pytest
 from watched_runs import progress, record, store, summary
 
 from fedsaddle.files import read_object
-from fedsaddle.runs.lock import is_held, only_writer
+from fedsaddle.runs.folder import is_held, only_writer
 from fedsaddle.watching import state
 from fedsaddle.watching.state import Found, Records, Watched, last_record, read_small, tail
 
@@ -143,7 +143,7 @@ def test_states(tmp_path):
 
 def test_a_killed_process_holds_nothing(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from fedsaddle.runs.lock import only_writer\n"
+        "import sys, time; from pathlib import Path; from fedsaddle.runs.folder import only_writer\n"
         "with only_writer(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)

@@ -14,7 +14,7 @@ from watched_runs import ask, events, progress, record, served, store, summary
 
 from fedsaddle import __version__
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 from fedsaddle.watching import server as server_module
 from fedsaddle.watching.server import Watch, WatchServer
 

@@ -16,7 +16,7 @@ import pytest
 from test_server import HOSTILE
 from watched_runs import progress, served, store
 
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

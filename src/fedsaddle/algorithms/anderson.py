@@ -58,7 +58,7 @@ class Anderson(Wraps):
         memory: m, the number of differences; 0 is the algorithm itself. More than the rounds does no harm.
         ridge: regulariser of the least squares, relative to the squared length of each difference.
         growth: by how much a mix may lengthen the residual before it is taken back.
-        exact: whether to refuse algorithms whose round is no map of the point alone: cohorts or minibatches are drawn,
+        exact: whether to refuse algorithms whose round is not a map of the point: cohorts or minibatches are drawn,
             the server or the clients remember something else. False mixes them all the same, under the guard alone.
 
     Raises:
@@ -105,19 +105,19 @@ class Anderson(Wraps):
 
     def round(self, server: Record, clients: Clients, rng: np.random.Generator) -> Record:
         """A round of the algorithm, and lines 3-8 of the box."""
-        heard = _Heard(clients, self)
+        recorded = _RecordedCohorts(clients, self)
         if not self.memory:
-            alone: Record = self.algorithm.round(server, heard, rng)
+            alone: Record = self.algorithm.round(server, recorded, rng)
             return alone
         before = _plain(server)
         drawn = _position(rng)
-        after: Record = self.algorithm.round(before, heard, rng)  # line 2: g(z)
+        after: Record = self.algorithm.round(before, recorded, rng)  # line 2: g(z)
         names = _iterate(self.algorithm, before)
         if self.refuses:
             self._need_a_map(before, after, names, _position(rng) != drawn)
         tail = int(getattr(self.problem, "tail", 0))
         z, g = _vector(before, names, tail), _vector(after, names, tail)
-        window = self._continued(_window(server), server, after, heard.checksum)
+        window = self._continued(_window(server), server, after, recorded.checksum)
         points, images = _append(window.mixing_points, z), _append(window.mixing_images, g)
         f = (images.double() - points.double()).cpu().numpy()  # line 3: f_i = g(z_i) - z_i
         size = lengths_of(f)
@@ -184,7 +184,7 @@ class Anderson(Wraps):
         return task_of(self.algorithm, name)(own, sent, site)
 
 
-NO_MAP = "so that a round is no map of the point; use all clients and rows without memory, or exact=False"
+NO_MAP = "so that a round is not a map of the point; use all clients and rows without memory, or exact=False"
 
 
 def lengths_of(f: Floats) -> Floats:
@@ -224,7 +224,7 @@ def least_squares(f: Floats, ridge: float) -> Floats:
 
 
 @dataclass
-class _Heard(Wrapper):
+class _RecordedCohorts(Wrapper):
     """The clients as the algorithm's server sees them; who answered is noted."""
 
     anderson: Anderson
@@ -268,7 +268,7 @@ def _iterate(algorithm: AnyAlgorithm, state: Record) -> tuple[str, ...]:
     solution = [v for v in (algorithm.model(probe), dual_of(algorithm, probe)) if v is not None]
     names = tuple(name for v in solution for name, u in tensors(probe) if u is v)
     if len(names) != len(solution):
-        remedy = "its solution is no field of the server's state, which could be mixed; use output = 'last'"
+        remedy = "its solution is not a field of the server's state, so it cannot be mixed; use output = 'last'"
         raise BadInput("algorithm", type(algorithm).__name__, remedy)
     return names
 

@@ -20,7 +20,7 @@ from fedsaddle.federation.tasks import of_all_rows, per_minibatch, per_step, tas
 from fedsaddle.numerics.mixtures import Mixture
 from fedsaddle.numerics.optimisers import LocalOptimiser
 from fedsaddle.numerics.projections import Projection
-from fedsaddle.numerics.regularisers import Regulariser
+from fedsaddle.numerics.regularisers import Regulariser, check_regulariser
 from fedsaddle.numerics.schedules import Step, at, check_step, if_scheduled
 from fedsaddle.numerics.tensors import Running
 from fedsaddle.problems.protocols import MinimisationProblem
@@ -96,13 +96,6 @@ class DrfaState:
     rounds: int = 0  # s
     mean: Tensor | None = None  # ŵ so far
     lam_mean: Tensor | None = None  # λ̂ so far
-
-
-def check_regulariser(regulariser: object) -> None:
-    """Validate g: an object with value, gradient and prox, or None."""
-    if regulariser is not None and (isinstance(regulariser, type) or not isinstance(regulariser, Regulariser)):
-        name = regulariser.__name__ if isinstance(regulariser, type) else type(regulariser).__name__
-        raise BadInput("regulariser", name, "give one such as fs.regularisers.KullbackLeibler(0.1)")
 
 
 def check_ceiling(ceiling: float | None, regulariser: Regulariser | None) -> None:

@@ -94,7 +94,7 @@ class Personal(Wraps):
 
     def round(self, server: Record, clients: Clients, rng: np.random.Generator) -> Record:
         """A round of the algorithm over the shared coordinates."""
-        state: Record = self.algorithm.round(server, _SharedAlone(clients, self), rng)
+        state: Record = self.algorithm.round(server, _SharedLayers(clients, self), rng)
         return state
 
     @property
@@ -110,7 +110,7 @@ class Personal(Wraps):
     def run_task(self, name: str, own: Record | None, sent: Record, site: Site) -> tuple[Record | None, Record]:
         """A task of the algorithm, on models with the client's own layers; what leaves is without them."""
         assert isinstance(own, Layers)
-        seen = _WithOwn(site, self, sent, own.layers)
+        seen = _SiteWithLayers(site, self, sent, own.layers)
         inner, reply = task_of(self.algorithm, name)(self._inner(own), sent, seen)
         models = _models(reply, sent)
         self._check_hidden(reply, models, 1)
@@ -171,7 +171,7 @@ def _models(reply: Record, sent: Record) -> dict[str, Tensor]:
 
 
 @dataclass
-class _SharedAlone(Wrapper):
+class _SharedLayers(Wrapper):
     """The clients as the algorithm's server sees them: whole models, of which the shared coordinates travel."""
 
     personal: Personal
@@ -192,7 +192,7 @@ class _SharedAlone(Wrapper):
         return answered, replace(reply, **filled)
 
 
-class _WithOwn(SiteWrapper):
+class _SiteWithLayers(SiteWrapper):
     """A site whose models are the shared coordinates that were sent beside the clients' own."""
 
     def __init__(self, site: Site, personal: Personal, sent: Record, layers: Tensor) -> None:

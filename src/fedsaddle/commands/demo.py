@@ -41,7 +41,7 @@ def demo(
     """Compare FedAvg, q-FedAvg, AFL and DRFA on real data at simulated sites: a table and plots."""
     with loading():
         from fedsaddle.commands.progress import RoundProgress
-        from fedsaddle.config.data import load
+        from fedsaddle.config.build import load
         from fedsaddle.report import plots
         from fedsaddle.report.comparison import write_demo_page
         from fedsaddle.runs.callbacks import LambdaCallback

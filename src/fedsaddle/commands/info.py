@@ -37,7 +37,7 @@ def doctor(as_json: JsonOption = False) -> None:
         import torch
 
         from fedsaddle.algorithms.drfa import Drfa
-        from fedsaddle.config.data import load
+        from fedsaddle.config.build import load
         from fedsaddle.data.sets.locate import search_folders
         from fedsaddle.engines.device import available_devices
         from fedsaddle.problems.models.networks import logistic_regression
@@ -84,7 +84,7 @@ def _workers() -> str:
         return f"workers: processes; Ray is not installed (for it, {install('ray')})"
 
 
-def _complete_kinds(incomplete: str) -> list[str]:
+def complete_kinds(incomplete: str) -> list[str]:
     """What `fedsaddle list` lists."""
     return beginning(incomplete, LISTED)
 
@@ -96,7 +96,7 @@ def list_names(
             metavar="KIND",
             help=f"One of {', '.join(LISTED)}; by default all.",
             show_default=False,
-            autocompletion=_complete_kinds,
+            autocompletion=complete_kinds,
         ),
     ] = "",
     as_json: JsonOption = False,

@@ -39,12 +39,12 @@ from fedsaddle.processes import loading
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
 
 
-def _complete_engines(incomplete: str) -> list[str]:
+def complete_engines(incomplete: str) -> list[str]:
     """Names of engines."""
     return beginning(incomplete, ENGINES)
 
 
-def _complete_aims(incomplete: str) -> list[str]:
+def complete_aims(incomplete: str) -> list[str]:
     """What a search can be for."""
     return beginning(incomplete, ("auroc", "average-precision", "partial-auroc", "worst-site", "accuracy"))
 
@@ -93,7 +93,7 @@ def run(
             metavar="MEASURE",
             help="Search for the best auroc (default), average-precision, partial-auroc, worst-site or accuracy.",
             show_default=False,
-            autocompletion=_complete_aims,
+            autocompletion=complete_aims,
             rich_help_panel=TRAINING,
         ),
     ] = None,
@@ -136,7 +136,7 @@ def run(
             metavar="NAME",
             help="vectorised, processes, ray, serial or nvflare.",
             show_default=False,
-            autocompletion=_complete_engines,
+            autocompletion=complete_engines,
             rich_help_panel=CONFIG,
         ),
     ] = None,

@@ -28,8 +28,7 @@ from fedsaddle.files import Record, make_folder, read_object, write_json
 from fedsaddle.report import plots
 from fedsaddle.report.tables import of_sites, one_run
 from fedsaddle.runs.closing import exit_code
-from fedsaddle.runs.folder import RunFolder, seconds_per_round, write_progress
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import RunFolder, only_writer, seconds_per_round, write_progress
 from fedsaddle.text import visible
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
 from fedsaddle.files import make_folder, read_object, write_json
 from fedsaddle.processes import terminate_as_interrupt
 from fedsaddle.report.tables import choice_table
-from fedsaddle.runs.folder import RunFolder, write_progress
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import RunFolder, only_writer, write_progress
 from fedsaddle.studies.study_plan import StudyPlan, read_plan
 from fedsaddle.text import visible
 

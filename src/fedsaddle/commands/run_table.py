@@ -25,8 +25,7 @@ from fedsaddle.report.sections.effects import p_text, shown, strongest
 from fedsaddle.report.sections.settings import cut_in_words
 from fedsaddle.report.tables import cell, choice_table
 from fedsaddle.runs.closing import exit_code
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import require_unused
+from fedsaddle.runs.folder import RunFolder, require_unused
 from fedsaddle.studies.leave_one_out import LeaveOneSiteOut
 from fedsaddle.studies.study import Study, StudyWatch, check_folder, study
 from fedsaddle.studies.table_config import TableConfig

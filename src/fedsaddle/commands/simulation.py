@@ -31,8 +31,7 @@ from fedsaddle.report.predictions import CHOICE, FEDAVG, TEST, VALIDATION, parts
 from fedsaddle.report.tables import one_run, ranks_only
 from fedsaddle.runs.callbacks import Beginning, CallbackRunner, DeferredEnd, LambdaCallback
 from fedsaddle.runs.closing import exit_code, figures_by_class
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import require_unused
+from fedsaddle.runs.folder import RunFolder, require_unused
 from fedsaddle.runs.result import Result
 from fedsaddle.studies.model_loader import write_loader
 from fedsaddle.studies.table_config import TableConfig

@@ -66,7 +66,7 @@ def study_text(
     facts = replace(Facts.of(data), clients=len(names))
     every = candidates(facts, "auroc")
     single = [c.name for c in every if c.problem.get("name") == "pairwise"]
-    listed = [replace(c, evaluations=0, patience=None) for c in every if c.name not in single]
+    listed = [c if c.grows else replace(c, evaluations=0, patience=None) for c in every if c.name not in single]
     given: dict[str, Any] = {"name": "file", "target": label, "positive": dataset.train.classes[1]}
     given |= {"client": site} if site is not None else {}
     given |= {"together": patient} if patient is not None else {}

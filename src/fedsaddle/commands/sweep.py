@@ -76,7 +76,7 @@ def sweep(
         from fedsaddle.arguments import optional, renamed, whole
         from fedsaddle.commands.progress import RunsProgress
         from fedsaddle.processes import Interruption
-        from fedsaddle.runs.lock import only_writer
+        from fedsaddle.runs.folder import only_writer
         from fedsaddle.studies.grid import parse_axis
         from fedsaddle.studies.sweep import Plan, content_of, left, prepare, run_sweep, sweep_pool
         from fedsaddle.studies.sweep_runs import criterion_of

@@ -15,7 +15,6 @@ from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.arguments import did_you_mean, whole
 from fedsaddle.config.arguments import arguments_of, check_options
 from fedsaddle.config.code_kinds import require_made
-from fedsaddle.config.data import build_data
 from fedsaddle.config.problem import START, NamedModel, build_problem, problem_keys
 from fedsaddle.config.registry import (
     ALGORITHMS,
@@ -25,13 +24,18 @@ from fedsaddle.config.registry import (
     PROBLEMS,
     RISKS,
     SPLITS,
+    Entry,
     entry,
     find,
     refuse_keys_of_others,
 )
-from fedsaddle.config.schema import Config, Experiment
-from fedsaddle.data.federated import FederatedData
+from fedsaddle.config.schema import Config, Experiment, RowsConfig
+from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.noise import Noise
+from fedsaddle.data.splits.partition import Split
 from fedsaddle.data.store import Stacked
+from fedsaddle.data.table import Dataset
+from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.errors import BadInput, within
 from fedsaddle.metrics.measures import Measure, MeasureSpec, measures_of
 from fedsaddle.own_code import user_code_errors
@@ -127,7 +131,7 @@ def build(config: Config) -> Setup:
     """Build the data, the model, the problem and the algorithm; write nothing."""
     with within("run"):
         measures = build_measures(config.run.measures, "run.measures")
-    data = build_data(config)
+    data = grouped(config, build_data(config))
     with precision(config.run.dtype):
         algorithm, model = build_algorithm(config, data)
         return Setup(cast(data, config.run.dtype), algorithm, model, measures)
@@ -137,9 +141,24 @@ def build_on(config: Experiment, data: FederatedData) -> Setup:
     """Build the model, the problem, the algorithm and the measures for rows that are at hand."""
     with within("run"):
         measures = build_measures(config.run.measures, "run.measures")
+    data = grouped(config, data)
     with precision(config.run.dtype):
         algorithm, model = build_algorithm(config, data)
     return Setup(data, algorithm, model, measures)
+
+
+GROUP_FAIR = "group-fair"  # the problem whose rows have groups
+
+
+def grouped(config: Experiment, data: FederatedData) -> FederatedData:
+    """The data, with the group of each training row beside its label if the problem is about groups."""
+    if config.problem.name != GROUP_FAIR:
+        return data
+    columns = config.problem.options().get("groups", ())
+    if not isinstance(columns, list | tuple) or not all(isinstance(column, str) for column in columns):
+        raise BadInput("problem.groups", columns, 'must be a list of columns: groups = ["sex", "age"]')
+    with within("problem"):
+        return data.with_groups(columns)
 
 
 def build_algorithm(
@@ -249,3 +268,110 @@ def cast_rows(rows: Stacked, dtype: str) -> Stacked:
     kind = getattr(torch, dtype)
     x, y = (t.to(kind) if t.is_floating_point() else t for t in (rows.x, rows.y))
     return replace(rows, x=x, y=y)
+
+
+def load(
+    name: str,
+    *,
+    split: str = "iid",
+    seed: int = 0,
+    test_share: float = 0.2,
+    options: Mapping[str, object] | None = None,
+    noise: Noise | None = None,
+    stratify: bool = False,
+    validation_share: float = 0.0,
+    test_clients: Sequence[str] = (),
+    **split_options: object,
+) -> FederatedData:
+    """A data set by name, partitioned between clients.
+
+    Args:
+        name: the data set, one of `fedsaddle list datasets`, or a function of your own as "module:name".
+        split: how to partition the rows, one of `fedsaddle list splits`, or a class of your own as "module:name".
+        seed: keys the split, the held-out rows and the noise.
+        test_share: the share of each client's rows to hold out, if the data set has no test set.
+        options: arguments of the loader, such as `{"images": True}`.
+        noise: noise to add to the training rows.
+        stratify: hold out the same share of each class.
+        validation_share: the share of each client's rows to hold out for validation, to choose the best round.
+        test_clients: names of clients to test on only.
+        **split_options: arguments of the split: `clients`, `alpha`, `column` ...
+
+    Raises:
+        BadInput: if a name or an option is unknown, or a value is invalid.
+        MissingData: if the files of a public data set are not on this machine; explains how to get them.
+
+    Examples:
+        >>> import fedsaddle as fs
+        >>> fs.load("digits", split="dirichlet", clients=20, alpha=0.3).count
+        20
+    """
+    known_data, known_split = entry(DATASETS, "name", name), entry(SPLITS, "split", split)
+    if options is not None and not isinstance(options, Mapping):
+        raise BadInput("options", options, 'give a dictionary, such as {"images": True}')
+    if noise is not None and not isinstance(noise, Noise):
+        raise BadInput("noise", noise, "give fs.Noise(...)")
+    rule = _made("splits", known_split, "split", split, check_options("split", known_split.load(), split_options))
+    dataset = _made("datasets", known_data, "name", name, check_options("options", known_data.load(), options or {}))
+    assert isinstance(rule, Split)
+    assert isinstance(dataset, Dataset)
+    data = federate(dataset, rule, seed, test_share, stratify, validation_share, test_clients)
+    return data if noise is None else noise.apply(data, seed)
+
+
+def build_data(config: Config) -> FederatedData:
+    """Load the rows of a config and partition them between the clients; in one place, where its algorithm wants it."""
+    return build_rows(config, config.run.seed, pooled=_is_centralised(config))
+
+
+def build_rows(config: RowsConfig, seed: int, pooled: bool = False) -> FederatedData:
+    """Load rows and partition them between the clients.
+
+    Args:
+        config: [data], [split] and [noise].
+        seed: keys the split, the held-out rows and the noise.
+        pooled: whether all rows are in one place.
+    """
+    own = config.data
+    known_data = entry(DATASETS, "data.name", own.name)
+    known_split = entry(SPLITS, "split.name", config.split.name)
+    with within("split"):
+        given = check_options("split", known_split.load(), config.split.options())
+        rule = _made("splits", known_split, "split.name", config.split.name, given)
+    options = own.options()
+    if "path" in options:
+        options["path"] = str(options["path"])
+    with within("data"):
+        checked = check_options("data", known_data.load(), options)
+        dataset = _made("datasets", known_data, "data.name", own.name, checked)
+    assert isinstance(rule, Split)
+    assert isinstance(dataset, Dataset)
+    if own.minimum_cell > 1 and isinstance(dataset.pending, TableFeatures):
+        dataset = replace(dataset, pending=dataset.pending.treated(minimum_cell=own.minimum_cell))
+    with within("split"):
+        data = federate(dataset, rule, seed, own.test_share, own.stratify, own.validation_share, own.test_clients)
+    with within("noise"):
+        data = Noise(**config.noise.model_dump()).apply(data, seed)
+    if pooled:
+        data = data.pooled()
+    with within("data"):
+        share = own.positives_per_batch
+        return data if share is None else data.balanced(share)
+
+
+def _made(group: str, known: Entry, key: str, name: str, options: Mapping[str, object]) -> object:
+    """Call what a name stands for; of other people's code, look at what it gives."""
+    if not known.own:
+        made: object = known.load()(**options)
+        return made
+    with user_code_errors(key, name, known.own):
+        made = known.load()(**options)
+    require_made(group, key, name, made)
+    return made
+
+
+def _is_centralised(config: Config) -> bool:
+    """Whether the algorithm runs on all rows in one place; an unknown algorithm is reported later."""
+    known = ALGORITHMS.get(config.algorithm.name)
+    bound = {} if known is None else known.fixed
+    return bool({**config.algorithm.options(), **bound}.get("centralised", False))

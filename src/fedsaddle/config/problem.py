@@ -201,7 +201,15 @@ def problem_keys(known: Entry) -> list[str]:
 def facts_of(data: FederatedData, model: str = "", counts: Sequence[int] | None = None) -> DataFacts:
     """The facts about the data that a problem may use; `counts` are rows of each class, or None: those of `data`."""
     y = data.train.y
+    by_group: tuple[tuple[int, ...], ...] = ()
+    if data.group_names:
+        y, group = y.unbind(-1)
+        k = len(data.classes)
+        table = torch.bincount(group * k + y, minlength=len(data.group_names) * k).view(-1, k)
+        by_group = tuple(tuple(own) for own in table.tolist())
     if counts is None:
         counts = torch.bincount(y, minlength=len(data.classes)).tolist() if data.classes and y.ndim == 1 else ()
     text = not data.train.x.is_floating_point()
-    return DataFacts(data.name, tuple(data.train.x.shape[1:]), data.classes, tuple(counts), text, model)
+    return DataFacts(
+        data.name, tuple(data.train.x.shape[1:]), data.classes, tuple(counts), text, model, data.group_names, by_group
+    )

@@ -92,6 +92,7 @@ PROBLEMS: dict[str, Entry] = {
         f"{_PROBLEM}.supervised:Supervised", "mean loss of each client; choose a loss", kind="minimisation"
     ),
     "class-fair": Entry(f"{_PROBLEM}.fair:ClassFair", "min-max: the worst-case mixture of classes", kind="minimax"),
+    "group-fair": Entry(f"{_PROBLEM}.groups:GroupFair", "min-max: the worst mixture of groups of rows", kind="minimax"),
     "robust": Entry(
         f"{_PROBLEM}.robust:RobustTraining", "min-max: a shared perturbation of the features", kind="minimax"
     ),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedsaddle.errors import BadInput
-from fedsaddle.files import JsonObject
+from fedsaddle.files import Json, JsonObject
 
-LARGEST = 10_000_000  # bytes of a file
+MOST_BYTES = 10_000_000  # bytes of a file
 DEEPEST = 30  # tables in tables
 
 
@@ -22,14 +23,14 @@ def read_toml(key: str, path: Path) -> JsonObject:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise BadInput(key, str(path), f"cannot be read ({why}); name a TOML file") from None
-    if len(content) > LARGEST:
-        raise BadInput(key, str(path), f"has more than {LARGEST // 1_000_000} MB; name a TOML file")
+    if len(content) > MOST_BYTES:
+        raise BadInput(key, str(path), f"has more than {MOST_BYTES // 1_000_000} MB; name a TOML file")
     try:
         return parse_toml(content.decode("utf-8"))
     except ValueError as error:
@@ -60,6 +61,31 @@ def toml_string(text: str) -> str:
     text = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
+
+
+def toml_value(value: Json) -> str:
+    """A value in TOML: lists and tables in one line.
+
+    Examples:
+        >>> toml_value({"name": "cosine", "first": 0.1, "on": [1, True]})
+        '{ name = "cosine", first = 0.1, on = [1, true] }'
+    """
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {toml_value(own)}" for key, own in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return toml_string(value) if isinstance(value, str) else repr(value)
+
+
+def toml_lines(section: Mapping[str, Json], comments: Mapping[str, str]) -> list[str]:
+    """The lines of a section; `comments` are by key."""
+    lines = []
+    for key, value in section.items():
+        line = f"{key} = {toml_value(value)}"
+        lines.append(f"{line:<32} # {comments[key]}" if key in comments else line)
+    return lines
 
 
 class TooDeep(ValueError):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from fedsaddle.arguments import choice, tensor
 from fedsaddle.data.table import Array, Dataset, PendingFeatures, Table
 from fedsaddle.data.tables.columns import RawColumn, Task, shown, targets, tidy_names
-from fedsaddle.data.tables.encode_rows import cell_text
+from fedsaddle.data.tables.encode_rows import LARGEST, cell_text
 from fedsaddle.data.tables.features import ArrayFeatures, TableFeatures
 from fedsaddle.data.tables.own import check_clients, feature_array, treatment
 from fedsaddle.data.tables.read import check_names, check_positive_value, read_table, with_positive
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SITE, PATIENT = "site", "patient"  # columns of the table
-LARGEST = float(np.finfo(np.float32).max)  # rows are stored in single precision
 
 
 def from_arrays(

@@ -28,7 +28,8 @@ class FederatedData:
 
     The row numbers are those in the data set's training table, or in its test table for rows of an official test set;
     `validation_units` and `test_units` give the unit of each row, such as its patient, if the data set has one;
-    `validation_groups` and `test_groups` give the subgroup of each row by column, if metrics by subgroup are reported.
+    `train_groups`, `validation_groups` and `test_groups` give the subgroup of each row by column, if metrics by
+    subgroup are reported; `with_groups` makes training rows whose targets name it, as `fs.GroupFair` needs.
 
     Args:
         name: Of the data set.
@@ -47,9 +48,11 @@ class FederatedData:
         test_rows: Row numbers of the test rows.
         validation_units: Unit, such as the patient, of each validation row; None: each row is its own.
         test_units: Unit of each test row.
+        train_groups: Subgroup of each training row, by column.
         validation_groups: Subgroup of each validation row, by column.
         test_groups: Subgroup of each test row, by column.
         seen: Values and columns of the training rows, which later rows are checked against.
+        group_names: Names of the groups that the second column of training targets numbers; empty: there is none.
     """
 
     name: str
@@ -68,9 +71,11 @@ class FederatedData:
     test_rows: Ints | None = None
     validation_units: Array | None = None
     test_units: Array | None = None
+    train_groups: Mapping[str, Array] = field(default_factory=dict)
     validation_groups: Mapping[str, Array] = field(default_factory=dict)
     test_groups: Mapping[str, Array] = field(default_factory=dict)
     seen: Seen = Seen()
+    group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.test_names:
@@ -120,6 +125,36 @@ class FederatedData:
         """The same data without the test rows."""
         return replace(self, test=None, test_rows=None, test_units=None, test_groups={}, test_names=self.names)
 
+    def with_groups(self, columns: Sequence[str] = ()) -> FederatedData:
+        """The same data, whose training targets are pairs (label, group): the columns' groups, crossed.
+
+        Args:
+            columns: Names of columns of groups; empty: all of them.
+
+        Raises:
+            BadInput: if a column has no groups, or there is one group only.
+        """
+        columns = tuple(columns) or tuple(self.train_groups)
+        if not columns:
+            raise BadInput(
+                "groups", [], "name columns whose values are groups, such as the sex, where the data are read"
+            )
+        if self.group_names or self.train.y.ndim > 1 or self.train.y.is_floating_point():
+            raise BadInput("groups", list(columns), "are for rows with one class each")
+        for column in columns:
+            if column not in self.train_groups:
+                there = ", ".join(self.train_groups) or "none"
+                raise BadInput(
+                    "groups", column, f"is no column of groups; name it where the data are read (there: {there})"
+                )
+        names, code = np.unique(crossed(self.train_groups, columns), return_inverse=True)
+        if len(names) < 2:
+            raise BadInput(
+                "groups", list(columns), f"all training rows are of one group, {names[0]!r}; name other columns"
+            )
+        y = torch.stack([self.train.y, torch.from_numpy(code.astype(np.int64))], 1)
+        return replace(self, train=replace(self.train, y=y), group_names=tuple(map(str, names)))
+
     def balanced(self, positives_per_batch: float) -> FederatedData:
         """The same data, sampled with a given share of positives in every minibatch of training rows.
 
@@ -130,6 +165,14 @@ class FederatedData:
             raise BadInput("positives_per_batch", positives_per_batch, remedy)
         number("positives_per_batch", positives_per_batch, above=0, below=1)
         return replace(self, train=replace(self.train, positives=positives_per_batch))
+
+
+def crossed(groups: Mapping[str, Array], columns: Sequence[str]) -> Array:
+    """The name of each row's group, such as "sex=F, age=up to 51"; of one column it is the value alone."""
+    if len(columns) == 1:
+        return groups[columns[0]].astype(str)
+    words = zip(*(groups[column] for column in columns), strict=True)
+    return np.array([", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=True)) for row in words], dtype=str)
 
 
 def federate(
@@ -219,6 +262,7 @@ def federate(
         test_rows=test.rows if test else None,
         validation_units=validation.units if validation else None,
         test_units=test.units if test else None,
+        train_groups=train.groups,
         validation_groups=validation.groups if validation else {},
         test_groups=test.groups if test else {},
     )

@@ -332,3 +332,6 @@ def _whole_numbers(key: str, values: object, least: int = 0) -> Ints:
         at_least = f", at least {least} of them" if least else ""
         raise BadInput(key, shown, f"must be a list of whole numbers{at_least}")
     return numbers.astype(np.int64)
+
+
+Rows = Stacked | Lazy  # of several clients

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,18 +18,21 @@ from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.deployment.agreement import Agreement, build_from
 from fedsaddle.deployment.courier import Courier, Patience, Transport
+from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.messages import AgreeTold, Answer, FaultKind, read_payload
 from fedsaddle.deployment.questions import digest
 from fedsaddle.deployment.remote_clients import ExpectedReplies, RemoteClients, placeholder_rows
 from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.deployment.server import DeployedRun
+from fedsaddle.deployment.site_measures import read_own
 from fedsaddle.deployment.study_messages import name_of
 from fedsaddle.deployment.study_questions import ComparedModels, Placeholder, ScoredModel, StudyQuestions
 from fedsaddle.deployment.study_site import encoding_for
-from fedsaddle.errors import BadCheckpoint, Diverged, FedSaddleError
+from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, FedSaddleError
 from fedsaddle.federation.records import Record, tensors
-from fedsaddle.files import make_folder, read_object, write_atomically, write_json
+from fedsaddle.files import JsonObject, make_folder, read_object, write_atomically, write_json
 from fedsaddle.metrics.histograms import ScoreHistogram
+from fedsaddle.metrics.own_figures import OwnFigures
 from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums
 from fedsaddle.metrics.sum_figures import SummedScores
 from fedsaddle.runs.callbacks import Callback, LambdaCallback
@@ -38,11 +41,12 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.studies.candidates import Facts
 from fedsaddle.studies.site_questions import Gain, Model, Trained
 from fedsaddle.studies.study_plan import StudyPlan
-from fedsaddle.studies.trial import Outcome, Trial
+from fedsaddle.studies.trial import FIELDS, Outcome, Trial
 
 log = logging.getLogger("fedsaddle.server")
 MIDDLE = 500  # the first bin of scores above 0
 AIMS = {"auroc": "auroc", "average-precision": "average_precision", "partial-auroc": "partial_auroc"}
+Own = dict[str, OwnFigures]  # by site
 Watch = Callable[[Trial, int], None]
 
 
@@ -69,6 +73,10 @@ class TrialRun(DeployedRun):
             refused = next((said for said in faults if said.startswith(str(FaultKind.REFUSED.value))), None)
             if refused is not None:
                 raise RefusedBySite(f"{self.names[client]} {refused}")
+
+    def closing(self, evaluator: RemoteEvaluator) -> JsonObject:
+        """Nothing: models are compared by the study."""
+        return {}
 
 
 @dataclass
@@ -139,17 +147,16 @@ class DeployedSites:
             outcome = Outcome(trial, failure=str(reason))
         if outcome.model is not None:
             write_atomically(path.with_suffix(".safetensors"), to_safetensors({"model": outcome.model.contiguous()}))
-        write_json(path, {"rounds": outcome.rounds, "seconds": outcome.seconds, "failure": outcome.failure})
+        kept: JsonObject = {key: getattr(outcome, key) for key in FIELDS}
+        write_json(path, kept)
         return outcome
 
     def _stored(self, trial: Trial, path: Path) -> Outcome:
         try:
             about = read_object(path)
             model = None if about["failure"] else load_file(path.with_suffix(".safetensors"))["model"]
-            return Outcome(
-                trial, model, None, int(about["rounds"]), int(about["rounds"]), float(about["seconds"]),
-                str(about["failure"]),
-            )  # fmt: skip
+            fields: JsonObject = {key: about[key] for key in FIELDS}
+            return Outcome(trial, model, None, **fields)
         except (OSError, ValueError, KeyError) as reason:
             raise BadCheckpoint(f"{path} cannot be read ({reason}); remove its folder and resume") from None
 
@@ -167,8 +174,10 @@ class DeployedSites:
         callbacks: list[Callback] = [LambdaCallback(on_round=lambda done, record: self._after(trial, done))]
         result = deployed.go(self.transport, callbacks)
         document = result.document
-        model = result.algorithm.model(result.server)
-        return Outcome(trial, model, None, document.rounds, document.rounds, document.seconds)
+        last, kept = result.algorithm.model(result.server), document.rounds
+        if trial.candidate.grows and document.selected_round is not None:
+            last, kept = result.model, document.selected_round
+        return Outcome(trial, last, None, document.rounds, kept, document.seconds)
 
     def _after(self, trial: Trial, done: int) -> bool:
         self.watch(trial, done)
@@ -261,6 +270,48 @@ class DeployedSites:
         found = kind.of_mean(dict(tensors(mean)), len(sites))
         write_atomically(path, to_safetensors(dict(tensors(found))))
         return found
+
+    def own_figures(self, trained: Trained, cuts: Sequence[int]) -> tuple[Own, Own]:
+        """Each site's exact figures of a model on its own test rows, and those of a model that it trained alone."""
+        path = self.out / "answers" / "own.json"
+        if not path.exists():
+            payload = {
+                "w": trained.vector, "trial": self._numbers[trained.trial.name], "cuts": list(cuts),
+                "alone": self.plan.study.alone,
+            }  # fmt: skip
+            sizes = self.agreement.sizes["test_rows"]
+
+            def check(client: int, answer: Answer, record: object) -> dict[str, object]:
+                if not isinstance(record, dict) or record.keys() != {"own", "alone"}:
+                    raise BadMessage("own figures with other parts than they should have")
+                read_own(record["own"], sizes[client], len(cuts))
+                if record["alone"] is not None:
+                    read_own(record["alone"], sizes[client], 0)
+                return record
+
+            courier = Courier(self.transport, self.names, self.patience)
+            told = courier.request("own", name_of(self.run, "test"), payload, check=check)
+            write_json(path, {self.names[i]: record for i, record in sorted(told.items())})
+        stored = read_object(path)
+        rows = dict(zip(self.names, self.agreement.sizes["test_rows"], strict=True))
+        own = {name: read_own(record["own"], rows[name], len(cuts)) for name, record in stored.items()}
+        alone = {
+            name: read_own(record["alone"], rows[name], 0)
+            for name, record in stored.items()
+            if record["alone"] is not None
+        }
+        return own, alone
+
+    def goodbye(self, trained: Trained, asked: Mapping[str, object]) -> list[str]:
+        """Send the model to all sites; return those that did not take it."""
+        courier = Courier(self.transport, self.names, self.patience)
+        payload = {"w": trained.vector, "trial": trained.trial.name, **asked}
+
+        def check(client: int, answer: Answer, record: object) -> None:
+            read_payload(AgreeTold, record)
+
+        told = courier.request("goodbye", self.run, payload, check=check)
+        return [name for i, name in enumerate(self.names) if i not in told]
 
     def _part(self, part: str) -> AskedPart:
         """The clients that answer questions about one part of the rows."""

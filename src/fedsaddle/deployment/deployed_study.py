@@ -20,6 +20,7 @@ from fedsaddle.deployment.audit import log_to_folder
 from fedsaddle.deployment.courier import Courier, Patience, Transport
 from fedsaddle.deployment.deployed_sites import DeployedSites, Watch
 from fedsaddle.deployment.messages import AgreeTold, Answer, read_payload
+from fedsaddle.deployment.score_summary import SHOWN, SiteScores
 from fedsaddle.documents.summary import SearchSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError
 from fedsaddle.files import Record, make_folder, read_object, write_json
@@ -29,9 +30,9 @@ from fedsaddle.metrics.score_sums import BINS, EDGES
 from fedsaddle.metrics.sum_figures import SumFigure, SummedScores
 from fedsaddle.problems.protocols import HasModel
 from fedsaddle.report.predictions import CHOICE
+from fedsaddle.report.run_report import report_or_warning
 from fedsaddle.runs.closing import write_provenance
-from fedsaddle.runs.folder import SECONDS, RunFolder, write_progress
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import SECONDS, RunFolder, only_writer, write_progress
 from fedsaddle.studies.aims import aim_of
 from fedsaddle.studies.candidates import FEDAVG
 from fedsaddle.studies.model_loader import write_loader
@@ -184,9 +185,17 @@ class _Finished:
 
     def write(self) -> StudyResult:
         """Look at the test rows, and write what the organiser's folder holds."""
-        cuts = ((self.cut,), (self.cut,))
-        summed = self.sites.compared(self.choice.chosen, self.choice.fedavg, "test", cuts)
+        chance = self.platt[CHOICE].probability(np.concatenate([[-40.0], EDGES]))
+        shown = [] if self.platt[CHOICE].slope <= 0 else [int(np.argmin(np.abs(chance - p))) for p in SHOWN]
+        cuts = list(dict.fromkeys([self.cut, *(cut for cut in shown if 0 < cut < BINS)]))
+        summed = self.sites.compared(self.choice.chosen, self.choice.fedavg, "test", (cuts, cuts))
+        own, alone = self.sites.own_figures(self.choice.chosen, cuts)
         content = self._summary(summed)
+        told = [name for name, n in zip(self.sites.names, self.sites.agreement.sizes["test_rows"], strict=True) if n]
+        without = [name for name in told if name not in own]
+        scores = SiteScores("test", own, {}, summed, without, cuts, self.plan.data.minimum_cell)
+        content |= scores.to_dict()
+        content["alone"] = {name: one.auroc.to_dict() for name, one in alone.items() if one.auroc is not None}
         write_trials(self.choice.trials, self.folder.trials_table)
         self._write_model()
         self.folder.begin(history_of(self.choice.chosen))
@@ -197,7 +206,27 @@ class _Finished:
         summary = SearchSummary.model_validate(content)
         self.folder.write_summary(summary)
         write_provenance(self.folder.path)
-        return StudyResult(self.choice, summary, summed, tuple(self.sites.refused))
+        report_or_warning(self.folder.path, log.warning)
+        return StudyResult(self.choice, summary, summed, (*self.sites.refused, *self._goodbye()))
+
+    def _goodbye(self) -> list[str]:
+        """Send the model, and how its scores become probabilities; a line for each site that did not take it."""
+        card = self.folder.path / "MODEL_CARD.md"
+        lines = card.read_text(encoding="utf-8").splitlines() if card.exists() else []
+        platt = self.platt[CHOICE]
+        content = {
+            "name": self.choice.name, "slope": platt.slope, "intercept": platt.intercept,
+            "threshold": self.threshold.probability, "reason": self.threshold.reason[:200],
+            "card": [line[:2000] for line in lines[:2000]],
+        }  # fmt: skip
+        try:
+            missing = self.sites.goodbye(self.choice.chosen, content)
+        except FedSaddleError as reason:  # the study is done, whoever is there
+            missing = [f"{reason}; the sites"]
+        notes = [f"{name} did not take the model; hand it over, or resume when the site is there" for name in missing]
+        for note in notes:
+            log.warning("%s", note)
+        return notes
 
     def _summary(self, summed: SummedScores) -> Record:
         chosen, trial = self.choice.chosen, self.choice.chosen.trial

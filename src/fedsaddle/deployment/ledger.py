@@ -19,7 +19,7 @@ from fedsaddle.files import write_atomically
 from fedsaddle.privacy.accountant import epsilon_of, events_of, from_plain, to_plain, within
 from fedsaddle.privacy.private import Private
 from fedsaddle.privacy.site import SecretKeys, digest_of
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 from fedsaddle.text import visible
 
 LEDGER, SECRET = "privacy.json", "privacy-secret"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.config.arguments import to_bad_input
-from fedsaddle.config.build import check_keys
+from fedsaddle.config.build import GROUP_FAIR, check_keys
 from fedsaddle.config.schema import Config, NoiseSection
 from fedsaddle.config.toml_files import read_toml
 from fedsaddle.deployment.courier import Patience
@@ -204,6 +204,9 @@ def require_deployable(config: Config) -> None:
     Noise is drawn over all rows at once. For a named data set that happens before the rows are assigned to sites.
     """
     check_keys(config)
+    if config.problem.name == GROUP_FAIR:
+        remedy = "works in simulations only; real sites can train with class-fair, or DRFA for the worst site"
+        raise BadInput("problem.name", GROUP_FAIR, remedy)
     if config.run.measures:
         raise BadInput(
             "run.measures",

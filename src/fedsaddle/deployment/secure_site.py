@@ -21,7 +21,7 @@ from fedsaddle.errors import BadInput, BadMessage, CannotWrite, Refused
 from fedsaddle.federation.records import Record, is_record
 from fedsaddle.federation.wire import name_of
 from fedsaddle.files import read_object, write_atomically, write_json
-from fedsaddle.runs.lock import lock_file
+from fedsaddle.runs.folder import lock_file
 from fedsaddle.secure.fixed_point import LEAST_SITES, Layout, encode, layout_of, shown_fields, to_bytes
 from fedsaddle.secure.keys import (
     SEED,

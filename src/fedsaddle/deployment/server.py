@@ -28,11 +28,10 @@ from fedsaddle.deployment.project import require_deployable
 from fedsaddle.deployment.remote_clients import Answered, ExpectedReplies, RemoteClients, placeholder_rows
 from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
-from fedsaddle.files import make_folder
+from fedsaddle.files import JsonObject, make_folder
 from fedsaddle.runs.callbacks import Callback, CallbackRunner, LambdaCallback
 from fedsaddle.runs.checkpoints import RunIdentity, note_code, remote_fingerprint, shared_fingerprint
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import RunFolder, only_writer
 from fedsaddle.runs.loop import Loop
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.settings import parameters_of
@@ -115,7 +114,7 @@ class DeployedRun:
             remedy = "privacy measures held-out rows only, and no site has any; set data.test_share = 0.2"
             raise BadInput("data.test_share", self.config.data.test_share, remedy)
         own = LambdaCallback(
-            on_result=lambda result: evaluator.probabilities() | evaluator.scores() | said,
+            on_result=lambda result: self.closing(evaluator) | said,
             on_warning=lambda text: log.warning("%s", text),
         )
         return Loop(
@@ -151,6 +150,10 @@ class DeployedRun:
     def _patients(self) -> bool:
         """Whether rows of one patient belong together."""
         return bool(self.config.data.options().get("together"))
+
+    def closing(self, evaluator: RemoteEvaluator) -> JsonObject:
+        """What the summary says besides, from the sites' score counts."""
+        return evaluator.probabilities() | evaluator.scores()
 
     @property
     def _private(self) -> bool:

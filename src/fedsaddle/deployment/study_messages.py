@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedsaddle.deployment.messages import MAX_SITES, AgreedEncoding, Digests, KeyTold, MessagePart, Site, Word
 from fedsaddle.errors import BadMessage
+from fedsaddle.metrics.score_sums import BINS
 
 PARTS = ("validation", "test")  # of the rows, that models are compared on
 Part = Literal["validation", "test"]
@@ -33,6 +34,17 @@ class BeginAsked(MessagePart):
 
     start: Tensor | None = None
     start_trial: Word | None = None
+
+
+class OwnAsked(MessagePart):
+    """Server to sites: their own figures of a model on test rows, and of one that each trains on its rows alone."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    w: Tensor
+    trial: Annotated[int, Field(ge=0, le=10**6)]
+    cuts: list[Annotated[int, Field(ge=0, le=BINS)]] = Field(max_length=40)
+    alone: bool = False
 
 
 class GoodbyeAsked(MessagePart):

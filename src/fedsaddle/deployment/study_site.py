@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.array_types import Floats
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.table import Table
 from fedsaddle.data.tables.agreed_encoding import encode
-from fedsaddle.data.tables.site_file import SiteRows
+from fedsaddle.data.tables.site_file import Part, SiteRows
 from fedsaddle.deployment.agreement import build_from
 from fedsaddle.deployment.audit import AuditLog, Occasion, log_to_folder
 from fedsaddle.deployment.messages import AgreeAsked, Answer, Ask, MeasureAsked, Request, read_payload, require_shape
@@ -26,15 +26,26 @@ from fedsaddle.deployment.project import KIT_CONFIG
 from fedsaddle.deployment.questions import digest
 from fedsaddle.deployment.secure_site import NOTES, AnswerLogFile, SiteIdentity, SiteSecure, site_secure
 from fedsaddle.deployment.site import SiteService, read_kit
+from fedsaddle.deployment.site_measures import tell_own
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.site_rows import SiteSettings
 from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed, safe_name
-from fedsaddle.deployment.study_messages import PARTS, BeginAsked, StudyAsked, name_of, places_of
+from fedsaddle.deployment.study_home import HOME, ScoredRows, scores_alone, write_home
+from fedsaddle.deployment.study_messages import (
+    PARTS,
+    BeginAsked,
+    GoodbyeAsked,
+    OwnAsked,
+    StudyAsked,
+    name_of,
+    places_of,
+)
 from fedsaddle.deployment.study_questions import Scorer, StudyQuestions
 from fedsaddle.errors import BadMessage, Refused
-from fedsaddle.federation.records import Record, tensors
+from fedsaddle.federation.records import tensors
 from fedsaddle.federation.wire import Message, about, pack, require_record, unpack
 from fedsaddle.files import read_object, write_atomically, write_json
+from fedsaddle.metrics.own_figures import OwnFigures
 from fedsaddle.own_code import only_modules
 from fedsaddle.problems.protocols import HasModel, Problem, Ranks
 from fedsaddle.runs.checkpoints import to_safetensors
@@ -234,15 +245,56 @@ class AgreedStudy:
         worker = self.worker(part)
         message = unpack(content, worker.kinds)
         Ask.read(message.about)
-        self._count(part, require_record(message.record))
+        sent = require_record(message.record)
+        self._count(part, [digest(value) for name, value in tensors(sent) if name in ("w", "other")])
         return worker.answer(content)
 
-    def _count(self, part: str, sent: Record) -> None:
-        """Note which models are scored; test rows are looked at as often as the plan says, after validation rows."""
+    def own_figures(self, asked: OwnAsked) -> dict[str, object]:
+        """Exact figures of the site's own test rows, without small counts; and those of a model of its own."""
+        self._count("test", [digest(asked.w)])
+        x, y, units = self._held_out("test")
+        least = self.policy.cell(self.site.config)
+        scores = Scorers(self)[asked.trial].scores(asked.w, x)
+        told: dict[str, object] = {"own": tell_own(OwnFigures.of(scores, y, least, asked.cuts, units)), "alone": None}
+        if asked.alone and self.plan.study.alone and (alone := self._alone()) is not None:
+            told["alone"] = tell_own(OwnFigures.of(alone, y, least, (), units))
+        return told
+
+    def _held_out(self, part: str) -> tuple[Tensor, Ints, Ints | None]:
+        table = self.tables[part]
+        rows = self.site._stacked(table, None)
+        return rows.x, np.asarray(table.y), units_of(self.site._rows(), part)
+
+    def _alone(self) -> Floats | None:
+        """Scores of the test rows by the default candidate, trained here alone."""
+        total = int(sum(self.payload["agreed"]["counts"]))
+        return scores_alone(self.plan, self.tables, self.payload["agreed"], total)
+
+    def goodbye(self, asked: GoodbyeAsked) -> dict[str, int]:
+        """Keep the model, and write what it says of the site's own rows, which stay."""
+        if asked.trial not in self.plan.trials:
+            raise Refused(f"study.toml has no trial {asked.trial!r:.60}; this site answers what is in it")
+        candidate, _ = self.plan.trials[asked.trial]
+        algorithm, data = build_from(self.plan.config(candidate), dict(self.encoding(candidate)), self.names)
+        scorer, parts = TrialScorer(algorithm.problem, self.columns(candidate)), []
+        names: tuple[Part, ...] = ("train", "validation", "test")
+        for part in names:
+            x, y, units = self._held_out(part)
+            numbers = np.asarray(self.site._rows().parts[part][1])
+            parts.append(ScoredRows(part, numbers, y, scorer.scores(asked.w, x), units))
+        alone = self._alone() if self.plan.study.alone else None
+        place, name = self.folder / HOME, self.site.settings.name
+        write_home(place, asked, self.plan, candidate, (algorithm.problem, data), parts, alone, name)
+        return {"rows": len(self.tables["train"].x)}
+
+    def _scored(self) -> dict[str, list[str]]:
+        """Digests of the models that were scored, by part."""
         path = self.folder / SCORED
-        known: dict[str, list[str]] = read_object(path) if path.exists() else {"validation": [], "test": []}
-        names = ("w", "other")
-        models = [digest(value) for name, value in tensors(sent) if name in names]
+        return read_object(path) if path.exists() else {"validation": [], "test": []}
+
+    def _count(self, part: str, models: Sequence[str]) -> None:
+        """Note which models are scored; test rows are looked at as often as the plan says, after validation rows."""
+        known = self._scored()
         new = [model for model in dict.fromkeys(models) if model not in known[part]]
         if not new:
             return
@@ -253,7 +305,7 @@ class AgreedStudy:
             looks = f"study.toml says looks = {self.plan.study.looks}, each at two models; the test rows were looked at"
             raise Refused(looks if part == "test" else f"{most} models were scored on validation rows, enough for all")
         known[part] += new
-        write_json(path, known, OWNER)
+        write_json(self.folder / SCORED, known, OWNER)
 
 
 @dataclass
@@ -326,6 +378,10 @@ class StudySite:
             return self._agree(run, payload)
         if request.do == "begin" and place:
             return self._study(run).begin(place, read_payload(BeginAsked, payload))
+        if request.do == "own" and place == "test":
+            return self._study(run).own_figures(read_payload(OwnAsked, payload))
+        if request.do == "goodbye" and not place:
+            return self._study(run).goodbye(read_payload(GoodbyeAsked, payload))
         raise Refused(f"this site answers a study, and study.toml has no request {request.do!r:.40}")
 
     def _agree(self, run: str, payload: Any) -> dict[str, int]:

@@ -375,9 +375,9 @@ class ScoreCounts(DocumentPart):
     pooled: PooledScores = PooledScores()
     sites: dict[str, ScoredSite] = {}
     summed: bool = False
-    """Whether counts were added up behind masks, and then small ones merged."""
+    """Whether counts were summed by secure aggregation, and then small ones merged."""
     least: int = 1
-    """No count that is shown is smaller, but 0."""
+    """The smallest count that is shown, except 0."""
     ends: list[int] | None = None
     """Where each group of bins ends, if counts are of groups."""
     positives: list[int] | None = None
@@ -563,6 +563,10 @@ class SearchSummary(Summary):
     leave_one_site_out: LeaveOneOutFigures | None = None
     sites: dict[str, SiteAnswers] | None = None
     """Of a study at real sites, in all of its trials."""
+    scores: ScoreCounts | None = None
+    """Of the choice on the test rows of real sites."""
+    alone: dict[str, StoredFigure] | None = None
+    """AUROC on a site's own test rows of a model that it trained on its own rows alone."""
     coefficients: Coefficients | None = None
 
 

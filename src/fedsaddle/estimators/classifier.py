@@ -17,7 +17,7 @@ from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators import federated
 from fedsaddle.estimators.federated import BadValue, Federated, value_errors
-from fedsaddle.estimators.training import InputRows, Step, Trained, is_auto, ranks_only, scores_of
+from fedsaddle.estimators.training import InputRows, Step, TrainedModel, is_auto, ranks_only, scores_of
 from fedsaddle.files import JsonObject
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.privacy.settings import Privacy
@@ -242,7 +242,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             raise BadInput("calibrate", True, f"is for two classes, y has {len(self.classes_)}; leave it out")
         return self.calibrate
 
-    def _calibrated(self, found: Trained) -> Platt:
+    def _calibrated(self, found: TrainedModel) -> Platt:
         """Platt's two numbers, from rows that nobody trained on if they have both classes."""
         held = found.data.validation
         rows = found.data.train if held is None or len(np.unique(held.y.numpy())) < 2 else held

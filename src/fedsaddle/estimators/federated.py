@@ -25,7 +25,16 @@ from fedsaddle.config.registry import MODELS, find
 from fedsaddle.data.table import Array
 from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.errors import BadInput, FedSaddleError, MissingData
-from fedsaddle.estimators.training import InputRows, Network, Step, Trained, privacy_section, scores_of, scoring, train
+from fedsaddle.estimators.training import (
+    InputRows,
+    Network,
+    Step,
+    TrainedModel,
+    privacy_section,
+    scores_of,
+    scoring,
+    train,
+)
 from fedsaddle.files import Json, JsonObject, make_folder, write_atomically
 from fedsaddle.privacy.settings import Privacy
 
@@ -222,7 +231,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]
             found.module_ = scoring(rebuilt(path, network, tensors))
             return found
 
-    def _train(self, rows: InputRows, labels: Array, classes: Sequence[str], patients: ArrayLike | None) -> Trained:
+    def _train(
+        self, rows: InputRows, labels: Array, classes: Sequence[str], patients: ArrayLike | None
+    ) -> TrainedModel:
         """Train, and set what both kinds of estimators have afterwards."""
         if not isinstance(self.verbose, bool | np.bool_):
             whole("verbose", self.verbose, least=0)

@@ -183,7 +183,7 @@ BLOCK = 4096  # rows that are scored at once
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedModel:
     """What came of training."""
 
     network: Network
@@ -197,7 +197,7 @@ class Trained:
 
 def train(
     parameters: Parameters, rows: InputRows, labels: Array, classes: Sequence[str], patients: ArrayLike | None
-) -> Trained:
+) -> TrainedModel:
     """Train on these rows; `labels` are codes of the classes, or targets if there are none."""
     seed = seed_of(parameters.random_state)
     data, pending, notes = client_rows(parameters, rows, labels, classes, patients, seed)
@@ -222,7 +222,7 @@ def train(
     )
     network: Network = {"name": experiment.model.name, "arguments": setup.model.arguments}
     encoder = Encoder.of(data.encoding, pending, parameters.numeric)
-    return Trained(network, scoring(result.module()), encoder, data, experiment, result, notes)
+    return TrainedModel(network, scoring(result.module()), encoder, data, experiment, result, notes)
 
 
 def client_rows(

@@ -450,7 +450,14 @@ MeasureSpec = str | Mapping[str, object] | Measure
 
 
 def measures_of(given: Sequence[MeasureSpec]) -> tuple[Measure, ...]:
-    """The measures of a run, each name once: objects, names, or dictionaries with a name and arguments."""
+    """The measures of a run, each name once.
+
+    Args:
+        given: Measures, their names, or dictionaries with a name and arguments.
+
+    Raises:
+        BadInput: for an unknown name, an invalid argument, or a name that is listed twice.
+    """
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
         raise BadInput("measures", given, f"give a list of measures: {', '.join(BY_NAME)}")
     measures = tuple(map(_measure, given))

@@ -316,7 +316,13 @@ GRID = np.linspace(0, 1, 101)
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Lower and upper true positive rates over the false positive rates `fpr`."""
+    """Lower and upper true positive rates over the false positive rates.
+
+    Args:
+        fpr: False positive rates, increasing from 0 to 1.
+        low: Lower bounds of the true positive rate at each of them.
+        high: Upper bounds.
+    """
 
     fpr: Floats
     low: Floats
@@ -327,6 +333,11 @@ def pooled_band(ranking: Ranking, *, draws: int = DRAWS, seed: int = 0) -> Band 
     """The pointwise 95 % band of the pooled curve: Wilson's, with variances from bootstrap draws of the units.
 
     None where a class is missing.
+
+    Args:
+        ranking: The scores of all clients' rows.
+        draws: Number of bootstrap draws.
+        seed: Random seed of the draws.
     """
     curve = ranking.curve()
     if curve is None:
@@ -349,7 +360,12 @@ def pooled_band(ranking: Ranking, *, draws: int = DRAWS, seed: int = 0) -> Band 
 
 
 def client_band(ranking: Ranking, share: float = 0.8) -> Band | None:
-    """Where the middle `share` of the clients' curves run, of clients with figures; None without any."""
+    """The pointwise range of the middle `share` of the clients' curves; None without a client with figures.
+
+    Args:
+        ranking: The scores of all clients' rows.
+        share: Share of the curves between the bounds at each false positive rate.
+    """
     own = [ranking.curve(i) for i, client in enumerate(ranking.clients) if client.auroc is not None]
     if not own:
         return None
@@ -365,23 +381,34 @@ RECALLS = np.linspace(0.01, 1, 100)
 class PrecisionRecall:
     """The precision at each recall: the share of positives among the alarms that find that share of the positives.
 
-    `low` and `high` are pointwise 95 % bounds.
+    Args:
+        recall: Recalls, increasing to 1.
+        precision: Precision at each recall.
+        low: Lower pointwise 95 % bounds of the precision.
+        high: Upper bounds.
+        base_rate: Share of positives, the precision of alarms at random.
     """
 
     recall: Floats
     precision: Floats
     low: Floats
     high: Floats
-    base_rate: float  # the precision of alarms at random
+    base_rate: float
 
 
 def precision_recall(
     ranking: Ranking, client: int | None = None, *, draws: int = DRAWS, seed: int = 0
 ) -> PrecisionRecall | None:
-    """The curve of all rows or of one client; without `draws`, the band is the curve. None where a class is missing.
+    """The precision-recall curve of all rows or of one client; None where a class is missing.
 
     At a recall, the precision is that of the highest threshold which reaches it, as scikit-learn's average precision
     has it. The bounds are Wilson's, with variances from draws of the units with replacement.
+
+    Args:
+        ranking: The scores of all clients' rows.
+        client: Number of the client; None (default): all rows.
+        draws: Number of bootstrap draws; 0: the bounds are the curve.
+        seed: Random seed of the draws.
     """
     rows = slice(None) if client is None else slice(int(ranking.offsets[client]), int(ranking.offsets[client + 1]))
     labels, positive = ranking.labels[rows], ranking.labels[rows] > 0
@@ -411,7 +438,7 @@ def precision_recall(
     return PrecisionRecall(RECALLS, precision, np.minimum(low, precision), np.maximum(high, precision), base)
 
 
-def _at(recalls: Floats, found: Floats, seen: Floats) -> Floats:
+def _at(recalls: Floats, hits: Floats, seen: Floats) -> Floats:
     """The precision of the first step with at least that recall."""
-    at = np.minimum(np.searchsorted(found, recalls * found[-1] - 1e-9), len(found) - 1)
-    return np.asarray(found[at] / seen[at])
+    at = np.minimum(np.searchsorted(hits, recalls * hits[-1] - 1e-9), len(hits) - 1)
+    return np.asarray(hits[at] / seen[at])

@@ -5,7 +5,7 @@ the module's own `cohort(parameters, x)` method if it has one, by stacked matrix
 linear layers, and otherwise through `torch.func.vmap`.
 
 Random functions of the module, such as dropout, draw from clients' keys while a gradient is taken, and not at all
-otherwise. Parameters that require no gradient are frozen: they are no part of the vector.
+otherwise. Parameters that require no gradient are frozen: they are not part of the vector.
 
 Running statistics of BatchNorm, where the caller allows them, are the tail of the vector: they travel, are averaged and
 are saved with the parameters. A gradient is taken in training mode and gives new statistics beside it, which

@@ -191,3 +191,17 @@ class Concave:
 
         inside = (_project(z) + 1 / len(z)) / 2
         return ascend(slope_at, inside, _project, self.tolerance, self.most_steps).point
+
+
+def check_regulariser(regulariser: object) -> None:
+    """Validate g.
+
+    Args:
+        regulariser: an object with value, gradient and prox, or None.
+
+    Raises:
+        BadInput: if it is anything else.
+    """
+    if regulariser is not None and (isinstance(regulariser, type) or not isinstance(regulariser, Regulariser)):
+        name = regulariser.__name__ if isinstance(regulariser, type) else type(regulariser).__name__
+        raise BadInput("regulariser", name, "give one such as fs.regularisers.KullbackLeibler(0.1)")

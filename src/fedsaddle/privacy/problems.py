@@ -311,7 +311,7 @@ def _gradients(problem: MinimisationProblem | MinimaxProblem, at: Sequence[Tenso
 
 
 def bare(problem: P) -> P:
-    """The problem without penalty and bound, which are no part of a row's gradient, and not compiled."""
+    """The problem without penalty and bound, which are not part of a row's gradient, and not compiled."""
     plain = {"l2": 0.0, "clip": None, "compiled": False}
     known = {f.name for f in fields(problem) if f.init} if is_record(problem) else set[str]()
     changed = {k: v for k, v in plain.items() if k in known and getattr(problem, k) != v}

@@ -200,7 +200,7 @@ class CompositionalAuc(MinimaxAuc):
       at random hardly learn by it.
     - η₀ = 0 is plain min-max AUC, whatever ρ.
 
-    u is of all rows of a batch, so that the objective is no mean over rows: it cannot be private row by row, and
+    u is of all rows of a batch, so that the objective is not a mean over rows: it cannot be private row by row, and
     measures such as `squared_gradient_of_phi` go through the clients one by one, each at its own u; the gradient that
     they measure leaves out the second derivatives, too. The `loss` of clients that evaluation shows is that of plain
     min-max AUC at w, the model that is delivered, and can be compared with runs of `MinimaxAuc`. The penalty `l2` is on

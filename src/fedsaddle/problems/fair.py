@@ -21,6 +21,29 @@ MOST_CLASSES = 10_000_000
 FAR = 1e6  # how far outside of a set a direction points at its edge
 
 
+def softmax_slopes(
+    scores: Tensor,
+    batch: Batch,
+    rows: tuple[Tensor, Tensor],
+    y: Tensor,
+    rarity: Tensor | float,
+    penalty: float,
+) -> Slopes:
+    """The slopes of `Σ_g y_g F_g - (penalty / 2) |y|²`, of the label and the group of each row; rarity is 1 / share."""
+    log, share, (label, group) = scores.mT.log_softmax(-2), shares(scores, batch), rows  # log (C, k, B)
+    at = label.unsqueeze(-2)
+    own = log.gather(-2, at).squeeze(-2)  # of its class, of each row: -loss
+    if not isinstance(share, Tensor):
+        rarity = rarity * share  # the same for all rows: fewer numbers to multiply
+    factors = (y * rarity).gather(1, group)
+    if isinstance(share, Tensor):
+        own *= share
+        factors *= share
+    sums = (y * (penalty / rarity)).scatter_add_(1, group, own)
+    slope = log.exp_().mul_(factors.unsqueeze(-2)).scatter_add_(-2, at, factors.neg_().unsqueeze(-2))
+    return Slopes(slope.mT, sums.mul_(-rarity))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClassFair(ByScores):
     """`min_x max_{y in simplex} Σ_c y_c F_c(x) - (penalty / 2) |y|²`, with F_c the mean cross-entropy of class c.
@@ -104,18 +127,7 @@ class ClassFair(ByScores):
 
     def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
         """A row's slope counts `y_c / share_c`; the slope in y_c is the mean loss of class c."""
-        log, share, rarity = scores.mT.log_softmax(-2), shares(scores, batch), self._rarity(y)  # log (C, k, B)
-        at = batch.y.unsqueeze(-2)
-        own = log.gather(-2, at).squeeze(-2)  # of its class, of each row: -loss
-        if not isinstance(share, Tensor):
-            rarity *= share  # the same for all rows: fewer numbers to multiply
-        factors = (y * rarity).gather(1, batch.y)
-        if isinstance(share, Tensor):
-            own *= share
-            factors *= share
-        sums = (y * (self.penalty / rarity)).scatter_add_(1, batch.y, own)
-        slope = log.exp_().mul_(factors.unsqueeze(-2)).scatter_add_(-2, at, factors.neg_().unsqueeze(-2))
-        return Slopes(slope.mT, sums.mul_(-rarity))
+        return softmax_slopes(scores, batch, (batch.y, batch.y), y, self._rarity(y), self.penalty)
 
     def row_slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
         """The same of each row on its own: y is (C, B, classes)."""

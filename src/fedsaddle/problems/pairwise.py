@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedsaddle.arguments import LARGEST, instance
+from fedsaddle.arguments import LARGEST_WHOLE, instance
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.tensors import InPlace, Keys
@@ -190,5 +190,5 @@ def _check_object(key: str, value: object, kind: type, remedy: str) -> None:
 def _check_label(key: str, value: object) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, Integral) or abs(int(value)) > LARGEST:
+    if isinstance(value, bool) or not isinstance(value, Integral) or abs(int(value)) > LARGEST_WHOLE:
         raise BadInput(key, value, "must be a label, which is a whole number, or None for all rows")

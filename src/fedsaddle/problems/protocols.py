@@ -34,6 +34,8 @@ class DataFacts:
     counts: tuple[int, ...]  # training rows of each class, over all clients; empty: regression or sequences
     text: bool = False  # rows are character codes
     model: str = ""  # the model that the config names
+    groups: tuple[str, ...] = ()  # that rows belong to, of "group-fair"
+    groups_by_class: tuple[tuple[int, ...], ...] = ()  # training rows of each class, of each group
 
     @property
     def features(self) -> int:

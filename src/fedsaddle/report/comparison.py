@@ -1,4 +1,4 @@
-"""Several runs on one page: side by side, in pairs against the first, and their learning curves in one chart."""
+"""Several runs on one page: side by side, in pairs against the first, their learning curves, and the demo's page."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def comparison_page(runs: Mapping[str, StoredRun]) -> Page:
 
 
 def _answer(name: str, first: str, rows: RankingDifference | None, clients: PairedClients | None) -> str:
-    """Who is ahead, in a sentence."""
+    """Which run is better, in a sentence."""
     if rows is not None and rows.auroc is not None:
         return f"{name} against {first}, on the same test rows: {_verdict(rows.auroc, 'AUROC', better=1)}"
     if clients is not None:
@@ -210,15 +210,15 @@ def _answer(name: str, first: str, rows: RankingDifference | None, clients: Pair
             f"{name} against {first}: {said} It is better at {clients.better:,} clients, worse at {clients.worse:,}"
             + (f", equal at {equal:,}." if equal else ".")
         )
-    return f"{name} and {first} were not measured on the same rows or clients: there is no comparison in pairs."
+    return f"{name} and {first} were not evaluated on the same rows or clients: there is no paired comparison."
 
 
 def _verdict(gap: Interval, figure: str, *, better: int) -> str:
     ends = sorted((better * gap.low, better * gap.high))
-    said = "ahead, by more than chance" if ends[0] > 0 else "behind, by more than chance" if ends[1] < 0 else ""
+    said = "significantly better" if ends[0] > 0 else "significantly worse" if ends[1] < 0 else ""
     if gap.low == gap.high == 0:
-        return f"no difference in {figure} at all."
-    return f"difference in {figure} {_signed(gap, '95 % interval ')}: {said or 'this does not decide which is better'}."
+        return f"no difference in {figure}."
+    return f"difference in {figure} {_signed(gap, '95 % interval ')}: {said or 'not significant'}."
 
 
 def _signed(gap: Interval | None, head: str = "") -> str:
@@ -239,13 +239,13 @@ def _cautions(
     ]
     apart = differing_settings(runs)
     if apart and set(apart) <= set(SEED):
-        found.append("These runs have the same settings but for the seed: what differs here is chance.")
+        found.append("These runs have the same settings except the seed: differences are due to chance.")
     elif any(key in SEED for key in apart):
-        found.append("The runs have different seeds: part of what differs is chance.")
+        found.append("The runs have different seeds: part of the differences is due to chance.")
     if len(runs) > 2 and any(gap is not None for gap in (*rows.values(), *clients.values())):
         found.append(
-            f"There are {len(runs) - 1} comparisons, each with its own 95 % interval: one of many may seem decided by "
-            "chance alone."
+            f"There are {len(runs) - 1} comparisons, each with its own 95 % interval: one of many may be significant "
+            "by chance."
         )
     done = ("finished", "target", "patience")
     unfinished = [n for n, run in runs.items() if run.finished is None or run.finished.stopped not in done]
@@ -253,8 +253,8 @@ def _cautions(
         found.append(f"Not finished: {', '.join(unfinished)}.")
     if any(gap is not None for gap in clients.values()):
         found.append(
-            "An interval over clients says how much the mean depends on these clients; it does not say how the runs "
-            "would differ with other seeds."
+            "An interval over clients covers the sampling of the clients; it does not cover the variation of the runs "
+            "with the seed."
         )
     return found
 
@@ -314,8 +314,8 @@ def _rows(runs: Mapping[str, StoredRun], first: str, gaps: Mapping[str, RankingD
     if not gaps:
         return None
     about = (
-        f"Each run minus {first}, on the same test rows: a difference is known better than either figure alone. "
-        "Intervals are of 95 %; rows of one patient are kept together where patients are known."
+        f"Each run minus {first}, on the same test rows: a paired difference is more precise than either figure. "
+        "Intervals are at 95 %, clustered by patient where patients are known."
     )
     lines = [[name, *(_signed(getattr(gap, key)) for key in FIGURES)] for name, gap in gaps.items()]
     heads = [f"minus {first}", *FIGURES.values()]
@@ -339,9 +339,9 @@ def _sites(name: str, first: str, gap: RankingDifference) -> Chart:
     return Chart(
         f"{name} minus {first}: AUROC at each site",
         forest(rows, _around_zero("difference in AUROC", ends), heads=["site"], reference=0.0, key=f"sites-{name}"),
-        f"{name} is ahead by more than chance at {ahead} of {many(len(there), 'site')}, and behind at {behind}.",
+        f"{name} is significantly better at {ahead} of {many(len(there), 'site')}, and worse at {behind}.",
         PageTable(["site", "difference in AUROC"], [[visible(c.name), _signed(c.auroc)] for c in there[:LISTED]]),
-        note="Sites with fewer than five rows of a class have no figure of their own.",
+        note="Sites with fewer than five rows of a class have no figure.",
         scrolls=len(rows) > SCROLLED,
     )
 
@@ -398,7 +398,7 @@ def _client_chart(name: str, first: str, gap: PairedClients) -> Chart:
             reference=0.0,
             key=f"clients-{name}",
         ),
-        f"{name} loses most at {gap.names[worst]}: {gap.gains[worst]:+.3f}.",
+        f"The largest loss of {name} is at {gap.names[worst]}: {gap.gains[worst]:+.3f}.",
         PageTable(
             ["client", first, name, "difference"],
             [[gap.names[i], short(gap.theirs[i]), short(gap.ours[i]), f"{gap.gains[i]:+.3f}"] for i in order],
@@ -417,7 +417,7 @@ def _settings(runs: Mapping[str, StoredRun]) -> Section | None:
     if not apart:
         return Section("settings", "Settings", [Text("All settings of the runs are the same.")])
     rows = [[visible(key), *(visible(shortened(v, 80)) or "–" for v in own)] for key, own in apart.items()][:SETTINGS]
-    blocks: list[Block] = [PageTable(["setting", *runs], rows, caption="Settings that are not the same")]
+    blocks: list[Block] = [PageTable(["setting", *runs], rows, caption="Settings that differ")]
     if len(apart) > SETTINGS:
         blocks.append(Bullets([f"{len(apart) - SETTINGS:,} more settings differ."]))
     return Section("settings", "Settings that differ", blocks)

@@ -1,4 +1,4 @@
-"""The top of a report: what was asked, what was chosen and why, how good it is, for whom it is worst, and cautions."""
+"""The top of a report: the question, the choice and its reason, the main figures, the worst site, and cautions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ FEW_POSITIVES = 30  # test rows: below, every figure is uncertain
 WIDE = 0.15  # of an interval of the AUROC
 MUCH_MISSING = 0.3  # of a column
 AIMS = {
-    "auroc": "the AUROC, which says how often a positive row is ranked above a negative one",
-    "average-precision": "the average precision, which says how pure the top of the ranking is",
-    "partial-auroc": "the AUROC where at most 30 of 100 negatives are called positive",
-    "worst-site": "the log loss of the site where it is largest",
-    "accuracy": "the share of rows that are called right",
+    "auroc": "the AUROC, the probability that a positive row is ranked above a negative one",
+    "average-precision": "the average precision, the mean precision over all levels of recall",
+    "partial-auroc": "the AUROC up to a false positive rate of 30 %",
+    "worst-site": "the largest log loss of a site",
+    "accuracy": "the share of rows that are classified correctly",
 }
 
 
@@ -124,7 +124,7 @@ def _how_good(summary: SearchSummary) -> str:
     if ours.auroc is None:
         return ""
     words = (
-        f"On {rows.rows:,} test rows ({rows.positives:,} positive), held out and looked at once, a "
+        f"On {rows.rows:,} test rows ({rows.positives:,} positive), held out and evaluated once, a "
         f"row with the outcome is ranked above one without it in {100 * ours.auroc.value:.0f} of 100 pairs: AUROC "
         f"{interval_text(ours.auroc)}."
     )
@@ -162,7 +162,7 @@ def at_new_sites(summary: SearchSummary) -> str:
     gap = interval_text(gaps.auroc, sign=True)
     against = f" Against FedAvg the difference is {gap} on all rows together: {against_fedavg(gaps)}." if gap else ""
     return (
-        "The same way to train was repeated without each site in turn, and tested on the site that was left out: AUROC "
+        "Training was repeated without each site in turn, and tested on the site that was left out: AUROC "
         f"{interval_text(own.auroc)} on all rows together{inside}.{_lowest(own.clients)}{against}"
     )
 
@@ -186,8 +186,8 @@ def _decisions(run: StoredRun, summary: SearchSummary) -> str:
     if right is None and at.raised:
         alarms = f" {few_alarms(at)}."
     return (
-        f"If rows with a probability of at least {percent(at.threshold, 1)} are called positive, a threshold that "
-        f"{visible(summary.threshold.reason)}, {_of_100(at.alarms)} of 100 rows raise an "
+        f"If rows with a probability of at least {percent(at.threshold, 1)} are classified as positive, a threshold "
+        f"that {visible(summary.threshold.reason)}, {_of_100(at.alarms)} of 100 rows raise an "
         f"alarm, and of 100 rows with the outcome {_of_100(at.sensitivity)} are found.{alarms}"
     )
 
@@ -197,7 +197,11 @@ def _of_100(figure: Interval) -> str:
 
 
 def for_whom_it_is_worst(run: StoredRun) -> str:
-    """The site and the group with the lowest AUROC, or why none can be named; empty without two classes."""
+    """The site and the group with the lowest AUROC, or why there is none; empty without two classes.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     if found is None:
         return ""
@@ -253,19 +257,19 @@ def cautions_of_search(run: StoredRun, summary: SearchSummary) -> list[str]:
     cautions = [words] if (words := cut_in_words(summary)) else []
     if "test" in summary.rows and (positives := summary.rows["test"].positives) < FEW_POSITIVES:
         cautions.append(
-            f"There are only {positives} positive test rows: look at the intervals rather than at the figures, and "
-            "collect more before anybody decides by this."
+            f"There are only {positives} positive test rows: rely on the intervals rather than on the figures, and "
+            "collect more rows before using the model."
         )
     area = interval_of(summary.pooled.choice.auroc)
     if area is not None and area.high - area.low > WIDE:
-        cautions.append(f"The AUROC may be anything from {area.low:.2f} to {area.high:.2f}.")
+        cautions.append(f"The AUROC is uncertain: its 95 % interval is {area.low:.2f} to {area.high:.2f}.")
     unranked, sites = _sites_without_figure(run, summary)
     if unranked and sites:
         have = ("has", "its own", "there") if unranked == 1 else ("have", "their own", "at each of them")
         which = f"{unranked} of {sites}" if unranked < sites else f"All {sites}"
         cautions.append(
-            f"{which} sites {have[0]} too few test rows of a class for a figure of {have[1]}: how good the model is "
-            f"{have[2]} is not known."
+            f"{which} sites {have[0]} too few test rows of a class for a figure of {have[1]}: the performance "
+            f"{have[2]} is unknown."
         )
     few = _groups_without_figure(run)
     if few:
@@ -275,7 +279,7 @@ def cautions_of_search(run: StoredRun, summary: SearchSummary) -> list[str]:
         where = "one column" if len(much) == 1 else f"{len(much)} columns"
         cautions.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {_some(much)}.")
     cautions += [f"{titled(visible(line))}." for line in summary.cautions]
-    cautions.append("The model was tested on rows of the same sites and time. Elsewhere and later it may do worse.")
+    cautions.append("The model was tested on rows of the same sites and period. Elsewhere and later it may be worse.")
     return cautions
 
 
@@ -307,8 +311,12 @@ FEW_ROWS = 30  # of the worst client: below, its figure is uncertain
 
 
 def front_of_clients(run: StoredRun) -> Front:
-    """The front page of any run with an evaluation."""
-    ranks = _ranks_only(run)  # then the value of the objective says nothing to a reader
+    """The front page of any run with an evaluation.
+
+    Args:
+        run: The run.
+    """
+    ranks = _ranks_only(run)  # then the value of the objective is not meaningful to a reader
     good = (_ranked(run), "" if ranks else _how_good_for_clients(run), _measures(run))
     worst = (for_whom_it_is_worst(run), "" if ranks else _worst(run))
     answers = {
@@ -321,7 +329,7 @@ def front_of_clients(run: StoredRun) -> Front:
 
 
 def _ranks_only(run: StoredRun) -> bool:
-    """Whether the run is about the order of rows: it has an AUROC, and no measure of clients but its objective."""
+    """Whether the run optimises a ranking: it has an AUROC, and the only measure of its clients is the objective."""
     found = measured(run)
     return found is not None and found[1] == "loss" and bool(_ranked(run))
 
@@ -335,12 +343,16 @@ def _asked_of_clients(run: StoredRun) -> str:
     rounds = run.finished.rounds if run.finished else run.history[-1].round if run.history else 0
     summary, chosen = run.run_summary, ""
     if summary is not None and summary.selected_round:
-        chosen = f"; the model of round {summary.selected_round} was kept, by {visible(summary.select or '')}"
+        chosen = f"; the model of round {summary.selected_round} was selected by {visible(summary.select or '')}"
     return f"{visible(run.name)} was run{about}{rows}{where} for {rounds:,} rounds{chosen}."
 
 
 def measured(run: StoredRun) -> tuple[PartName, str, Spread] | None:
-    """The part, the measure and its statistics that count; None without an evaluation."""
+    """The main part and measure with its statistics; None without an evaluation.
+
+    Args:
+        run: The run.
+    """
     if run.evaluation is None or not run.evaluation.main_measures:
         return None
     measures = run.evaluation.main_measures
@@ -355,8 +367,8 @@ def _how_good_for_clients(run: StoredRun) -> str:
     part, measure, spread = found
     if measure == "accuracy":
         return (
-            f"On the {PARTS[part]} it is right for {100 * spread['mean']:.1f} of 100 rows of the mean client, and for "
-            f"{100 * spread['worst']:.1f} of 100 at the worst one (standard deviation over clients "
+            f"On the {PARTS[part]} it classifies {100 * spread['mean']:.1f} of 100 rows of the mean client correctly, "
+            f"and {100 * spread['worst']:.1f} of 100 at the worst one (standard deviation over clients "
             f"{100 * spread['std']:.1f} points)."
         )
     return (
@@ -366,7 +378,11 @@ def _how_good_for_clients(run: StoredRun) -> str:
 
 
 def worst_client(run: StoredRun) -> tuple[str, float, int | None] | None:
-    """The client with the worst figure: its name, the figure and its rows; None where the run does not name clients."""
+    """The client with the worst figure: its name, the figure and its rows; None if clients are not listed.
+
+    Args:
+        run: The run.
+    """
     found = measured(run)
     if found is None:
         return None
@@ -386,7 +402,7 @@ def _worst(run: StoredRun) -> str:
         return ""
     name, value, rows = found
     counted = f", of {rows:,} rows" if rows else ""
-    return f"In the last evaluation it does worst at {visible(name)}: {value:.4g}{counted}."
+    return f"In the last evaluation it is worst at {visible(name)}: {value:.4g}{counted}."
 
 
 def _ranked(run: StoredRun) -> str:
@@ -431,7 +447,7 @@ def _measures(run: StoredRun) -> str:
 
 def _ended(run: StoredRun) -> str:
     if run.summary is None:
-        return "The run has not finished, or its summary is lost."
+        return "The run has not finished, or its summary is missing."
     return "" if run.summary.stopped == "finished" else f"{titled(run.summary.stopped)}."
 
 
@@ -447,23 +463,23 @@ def _figures_of_clients(run: StoredRun) -> list[Figure]:
 def _cautions(run: StoredRun, ranks: bool) -> list[str]:
     found, measured_on = [], measured(run)
     if measured_on is not None and measured_on[0] == "train":
-        found.append("The figures are of rows that the model was trained on: on new rows it will do worse.")
+        found.append("The figures are on training rows: on new rows the model will be worse.")
     if run.run_summary is not None and run.run_summary.tuned is False:
         found.append(
-            f"{visible(run.name)} is not tuned: its step is that of its config, and part of a difference to other "
-            "methods may be that. Without --algorithm, `fedsaddle run` chooses steps on validation rows."
+            f"{visible(run.name)} is not tuned: it has the step of its config, which may explain part of a difference "
+            "from other methods. Without --algorithm, `fedsaddle run` tunes steps on validation rows."
         )
     worst = None if ranks else worst_client(run)
     if worst is not None and worst[2] is not None and worst[2] < FEW_ROWS:
         found.append(
             f"The worst client, {visible(worst[0])}, has {worst[2]} rows: the lowest figure of many small clients is "
-            "low by chance too."
+            "also low by chance."
         )
     if run.is_deployed:
         summed = run.run_summary is not None and run.run_summary.scores is not None and run.run_summary.scores.summed
         found.append(
-            "The figures come from what may leave the sites: means, figures of their own, and counts of scores."
-            + ("" if summed else " Bounds say how far counts leave a figure open; they are no confidence intervals.")
+            "The figures are computed from what the sites share: means, figures of their own, and counts of scores."
+            + ("" if summed else " Their bounds are the extremes that fit the counts, not confidence intervals.")
         )
     notes = run.finished.cautions if run.finished else ()
     return [*(f"{titled(visible(line))}." for line in notes), *found]

@@ -1,4 +1,4 @@
-"""What can be compared of several runs: figures of rows and of clients, and two runs in pairs.
+"""Comparison of several runs: figures of rows and of clients, and paired differences of two runs.
 
 Losses are compared only where the problems and losses are the same: the value of a min-max problem and a log loss have
 nothing in common. AUROC, average precision, Brier score and log loss of the probabilities are about rows and labels,
@@ -87,25 +87,33 @@ def side_by_side(runs: Mapping[str, StoredRun]) -> SideBySide:
     if len({side.tuned for side in sides.values()}) > 1:
         notes.append(UNTUNED)
     elif len(runs) > 1 and all(run.run_summary is not None and run.run_summary.tuned is False for run in every):
-        notes.append("no run is tuned: each has the step of its config, and part of a difference may be that")
+        notes.append("no run is tuned: each has the step of its config, which may explain part of a difference")
     return SideBySide(sides, measure, tuple(notes))
 
 
 UNTUNED = (
-    "step as set: a single run is not tuned, a search chooses its step on validation rows; part of a difference may be "
-    "that"
+    "step as set: a single run is not tuned, a search tunes its step on validation rows, which may explain part of a "
+    "difference"
 )
 
 
 def shared_measure(runs: Mapping[str, StoredRun]) -> str | None:
-    """The measure of clients to compare: accuracy, else the loss where it is the same one; None without any."""
+    """The measure of clients to compare: accuracy, else the loss if it is the same; None without any.
+
+    Args:
+        runs: By name.
+    """
     if all("accuracy" in _main(run) for run in runs.values()):
         return "accuracy"
     return "loss" if all("loss" in _main(run) for run in runs.values()) and same_loss(runs) else None
 
 
 def same_loss(runs: Mapping[str, StoredRun]) -> bool:
-    """Whether all runs measured the same loss of the same problem; a single run did."""
+    """Whether all runs have the same loss of the same problem.
+
+    Args:
+        runs: By name.
+    """
     sources: tuple[Callable[[StoredRun], JsonValue], ...] = (_problem_of_summary, _problem_of_config)
     for source in sources:
         problems = [source(run) for run in runs.values()]
@@ -130,7 +138,11 @@ def _main(run: StoredRun) -> Measures:
 
 
 def row_figures(run: StoredRun) -> dict[str, float]:
-    """AUROC, average precision, Brier score and log loss of the held-out rows, as far as they are known."""
+    """AUROC, average precision, Brier score and log loss of the held-out rows, as far as they are known.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     figures: dict[str, float] = {}
     if found is not None:
@@ -144,7 +156,12 @@ def row_figures(run: StoredRun) -> dict[str, float]:
 
 
 def client_figures(run: StoredRun, measure: str) -> dict[str, float | None]:
-    """Statistics over the clients; the worst one and the worst tenth are of clients with at least five rows."""
+    """Statistics over the clients; the worst one and the worst tenth are of clients with at least five rows.
+
+    Args:
+        run: The run.
+        measure: Such as "accuracy".
+    """
     part = run.finished.main_part if run.finished else "train"
     found: dict[str, float | None] = dict(_main(run)[measure])
     listed = [c for c in clients_of(run, part) if c.rows is not None and c.figures.get(measure) is not None]
@@ -162,7 +179,12 @@ def client_figures(run: StoredRun, measure: str) -> dict[str, float | None]:
 
 
 def difference_on_rows(ours: StoredRun, theirs: StoredRun) -> RankingDifference | None:
-    """Ours minus theirs on the test rows that both scored; None where the rows or their labels are not the same."""
+    """Ours minus theirs on the test rows that both scored; None if the rows or their labels differ.
+
+    Args:
+        ours: The first run.
+        theirs: The run that is subtracted.
+    """
     a, b = ours.test, theirs.test
     if a is None or b is None:
         return None
@@ -174,7 +196,12 @@ def difference_on_rows(ours: StoredRun, theirs: StoredRun) -> RankingDifference 
 
 
 def probabilities_on_rows(ours: StoredRun, theirs: StoredRun) -> dict[str, Interval]:
-    """Ours minus theirs of the Brier score and of the log loss, on the test rows that both have; below 0 is better."""
+    """Ours minus theirs of the Brier score and the log loss, on common test rows; below 0 is better.
+
+    Args:
+        ours: The first run.
+        theirs: The run that is subtracted.
+    """
     a, b = ours.test, theirs.test
     if a is None or b is None or CHOICE not in a.probabilities or CHOICE not in b.probabilities:
         return {}
@@ -265,7 +292,11 @@ class PairedClients:
 def difference_of_clients(ours: StoredRun, theirs: StoredRun) -> PairedClients | None:
     """Accuracy, else the same loss, of the clients that both runs have.
 
-    None where clients or their numbers of rows differ, or where the losses are not the same.
+    None if clients or their numbers of rows differ, or if the losses are not the same.
+
+    Args:
+        ours: The first run.
+        theirs: The run that is subtracted.
     """
     if ours.finished is None or theirs.finished is None or ours.finished.main_part != theirs.finished.main_part:
         return None
@@ -282,7 +313,11 @@ def difference_of_clients(ours: StoredRun, theirs: StoredRun) -> PairedClients |
 
 
 def differing_settings(runs: Mapping[str, StoredRun]) -> dict[str, list[str]]:
-    """The settings that are not the same in all runs, with the value of each run; "" where one has none."""
+    """The settings that differ, with the value of each run; "" if it has none.
+
+    Args:
+        runs: By name.
+    """
     flat = [dict(_flat(run.config)) for run in runs.values()]
     keys = dict.fromkeys(key for found in flat for key in found)
     values = {key: [found.get(key, "") for found in flat] for key in keys}

@@ -34,13 +34,13 @@ from fedsaddle.text import shortened, visible
 
 MOST_ROWS = 40  # of a table
 USE = (
-    "To support people who decide, on rows like those it was trained on, after a local check. Not to decide alone, not "
-    "for other outcomes or populations, and not where a column is recorded in another way."
+    "Decision support on rows like the training rows, after local validation. Not for automated decisions, not for "
+    "other outcomes or populations, and not where a column is recorded in another way."
 )
 PRIVACY = (
-    "The rows stayed at their sites, or were simulated on one machine; what crosses between sites and server stands in "
-    'the report, section "What left each site". The model\'s weights were made from these rows: without differential '
-    "privacy they may tell something about single ones. Treat the file as you treat the rows."
+    "The rows stayed at their sites, or were simulated on one machine; the report lists what sites and server "
+    'exchange, in the section "What left each site". The weights of the model depend on these rows: without '
+    "differential privacy they may disclose single ones. Protect the file like the rows."
 )
 
 
@@ -111,7 +111,7 @@ def _groups(page: Page) -> str:
     blocks = section.blocks if section else ()
     tables = [b.table if isinstance(b, Chart | ThresholdSlider) else b for b in blocks]
     shown = [markdown(table) for table in tables if isinstance(table, PageTable)]
-    none = "No groups were named; `--groups sex,ethnicity` adds figures for each group."
+    none = "No subgroups were given; `--groups sex,ethnicity` adds figures for each group."
     return "\n\n".join(shown) if shown else none
 
 

@@ -34,17 +34,28 @@ def console() -> Console:
 
 
 def real_terminal(console: Console) -> bool:
-    """Whether it is a terminal, and not a file in colours because FORCE_COLOR asks for them."""
+    """Whether it is a terminal, rather than a file that FORCE_COLOR makes look like one.
+
+    Args:
+        console: Of rich.
+    """
     return console.is_terminal and (not os.environ.get("FORCE_COLOR") or console.file.isatty())
 
 
 def cell(name: object) -> str:
-    """A name as text of a table: visible, and without the square brackets' meaning."""
+    """A name as plain text of a table: control characters and markup are escaped.
+
+    Args:
+        name: The text.
+    """
     return escape(visible(name))
 
 
 def megabytes(n: int) -> str:
     """A number of bytes in MB; two decimals below 100 MB.
+
+    Args:
+        n: Number of bytes.
 
     Examples:
         >>> megabytes(1_234_567)
@@ -54,7 +65,11 @@ def megabytes(n: int) -> str:
 
 
 def one_run(summary: RunSummary) -> Table:
-    """The summary of a run: every measure and statistic, and the costs."""
+    """The summary of a run: every measure and statistic, and the costs.
+
+    Args:
+        summary: Of the run.
+    """
     ledger = summary.ledger
     title = f"{cell(summary.algorithm)}: {summary.rounds} rounds, {summary.stopped}"
     if summary.target_round:
@@ -86,20 +101,24 @@ def one_run(summary: RunSummary) -> Table:
 
 
 def counted_lines(summary: RunSummary) -> list[str]:
-    """What a reader of a deployed run's figures has to know: which sites they lack, and why there are bounds only."""
+    """Notes on the figures of a deployed run: sites without score counts, and why there are only bounds."""
     scores, lines = summary.scores, list[str]()
     if scores is None:
         return lines
     if missing := scores.without_counts:
         names = ", ".join(map(cell, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        lines.append(f"without the score counts of {names}: too few rows of a class, or no answer")
+        lines.append(f"score counts of {names} are missing: too few rows of a class, or no reply")
     if scores.thresholds is not None:
-        lines.append("only bounds are known, because sites merge small counts (minimum_cell)")
+        lines.append("only bounds are known, as sites merge small counts (minimum_cell)")
     return lines
 
 
 def budget_line(budget: Budget | None) -> str | None:
-    """ε spent, and of how much; None if the run is not private."""
+    """The privacy budget that was spent; None if the run is not private.
+
+    Args:
+        budget: Of the summary.
+    """
     if budget is None or budget.epsilon_spent is None:
         return None
     return (
@@ -109,7 +128,7 @@ def budget_line(budget: Budget | None) -> str | None:
 
 
 def ranks_only(summary: RunSummary) -> bool:
-    """Whether a run is about the order of rows: it has an AUROC, and no measure of clients but its objective."""
+    """Whether a run optimises a ranking: it has an AUROC, and the only measure of its clients is the objective."""
     pooled = summary.pooled or {}
     return ("auroc" in pooled or "auroc_low" in pooled) and set(summary.main_measures) == {"loss"}
 
@@ -140,24 +159,28 @@ FIGURES = {
 
 
 def against_fedavg(gaps: Figures) -> str:
-    """What the intervals of the differences from FedAvg decide, in the pool of all rows and within sites."""
-    words = {1: "better", -1: "worse", 0: "not decided"}
+    """Whether the differences from FedAvg are significant, on the pooled rows and within sites.
+
+    Args:
+        gaps: Ours minus FedAvg's, with intervals.
+    """
+    words = {1: "significantly better", -1: "significantly worse", 0: "undecided"}
     pooled, within = (_decided(gap) for gap in (gaps.auroc, gaps.within_site_auroc))
     if pooled is None:
-        return "not decided"
+        return "undecided"
     if within is None or within == pooled:
         where = "" if within is None else " and within sites" if pooled else " or within sites"
         if pooled:
-            return f"{words[pooled]} by more than chance explains on the pooled rows{where}"
-        return f"the test rows are too few to tell which of them is better, pooled{where}"
+            return f"{words[pooled]} on the pooled rows{where}"
+        return f"too few test rows to decide which is better, pooled{where}"
     if not within:
         return (
-            f"{words[pooled]} by more than chance explains on the pooled rows only; within sites, where rows of one "
-            "site are compared, these rows do not decide"
+            f"{words[pooled]} on the pooled rows only; within sites, where rows of the same site are compared, it is "
+            "undecided"
         )
     if not pooled:
-        return f"{words[within]} by more than chance explains within sites; on the pooled rows it is not decided"
-    return f"{words[pooled]} on the pooled rows, but {words[within]} within sites, each by more than chance explains"
+        return f"{words[within]} within sites; on the pooled rows it is undecided"
+    return f"{words[pooled]} on the pooled rows, but {words[within]} within sites"
 
 
 def _decided(gap: StoredFigure | None) -> int | None:
@@ -168,7 +191,11 @@ def _decided(gap: StoredFigure | None) -> int | None:
 
 
 def choice_table(summary: SearchSummary) -> Table:
-    """The result of a search on the test rows: the choice, FedAvg tuned alike, and their difference."""
+    """The result of a search on the test rows: the choice, FedAvg, tuned the same way, and their difference.
+
+    Args:
+        summary: Of the search.
+    """
     threshold, rows, pooled = summary.threshold, summary.rows, summary.pooled
     caption = [
         f"chosen for {cell(summary.aim)}: {cell(summary.choice)}",
@@ -194,7 +221,7 @@ def choice_table(summary: SearchSummary) -> Table:
 
 
 def _at_threshold(summary: SearchSummary) -> str:
-    """The figures of the threshold on the test rows; of few alarms, how many there are in place of their share."""
+    """The figures of the threshold on the test rows; with few alarms their number in place of a predictive value."""
     found = summary.threshold.test or ThresholdFigures()
     said = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in found if value is not None]
     alarms = round((found.alarms_per_100 or 0) * summary.rows["test"].rows / 100)
@@ -225,7 +252,11 @@ def _with_errors(pooled: Mapping[str, float]) -> list[str]:
 
 
 def of_sites(summary: RunSummary) -> Table:
-    """A deployed run site by site: replies, faults, bytes sent, and the fields that the server sees per site."""
+    """A deployed run by site: replies, faults, bytes sent, and the fields that the server sees per site.
+
+    Args:
+        summary: Of the run.
+    """
     fields = [name for name, visibility in summary.ledger.fields.items() if visibility != "averaged"]
     seen = cell(", ".join(fields) or "nothing")
     table = Table(
@@ -246,7 +277,13 @@ def of_sites(summary: RunSummary) -> Table:
 
 
 def several_runs(summaries: Mapping[str, RunSummary | SearchSummary], compared: SideBySide, title: str = "") -> Table:
-    """Several runs, a row each: what can be compared of them, on the test rows where there are any, and the costs."""
+    """Several runs, one per row: comparable figures, on the test rows if there are any, and the costs.
+
+    Args:
+        summaries: By name.
+        compared: Their comparable figures.
+        title: Of the table.
+    """
     table = Table(title=title, title_justify="left")
     sides, measure = compared.sides, compared.measure
     rows = {key: head for key, head in ROW_HEADS.items() if any(key in side.rows for side in sides.values())}

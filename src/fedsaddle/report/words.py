@@ -1,4 +1,4 @@
-"""Figures in words: numbers with their intervals, as a reader without a statistician can take them in."""
+"""Numbers as text: decimals, percentages, intervals, counts, times and names of measures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ PARTS: dict[PartName, str] = {"train": "training rows", "validation": "validatio
 
 
 def decimal(value: float, digits: int = 2, *, sign: bool = False) -> str:
-    """A number with so many digits behind its point, and a true minus sign.
+    """A number with a fixed number of decimals and a minus sign.
+
+    Args:
+        value: The number.
+        digits: Number of decimals.
+        sign: Whether positive numbers have a plus sign.
 
     Examples:
         >>> decimal(-0.126), decimal(0.5, sign=True), decimal(-0.001)
@@ -28,7 +33,11 @@ def decimal(value: float, digits: int = 2, *, sign: bool = False) -> str:
 
 
 def percent(value: float | None, digits: int | None = None) -> str:
-    """A share as a percentage; small ones have a digit behind the point. A dash for none.
+    """A share as a percentage; small ones have one decimal. A dash for none.
+
+    Args:
+        value: Between 0 and 1; None or not finite: no share.
+        digits: Number of decimals; None (default): by the size.
 
     Examples:
         >>> percent(0.333), percent(0.012), percent(1.0)
@@ -42,7 +51,12 @@ def percent(value: float | None, digits: int | None = None) -> str:
 
 
 def bounds(low: float, high: float, digits: int = 3) -> str:
-    """Bounds of a figure, rounded outwards so that what is shown still holds the exact figure.
+    """Bounds of a figure, rounded outwards so that they still contain the exact figure.
+
+    Args:
+        low: Lower bound.
+        high: Upper bound.
+        digits: Number of decimals.
 
     Examples:
         >>> bounds(0.42349, 0.42361), bounds(0.0, 1.0)
@@ -54,7 +68,11 @@ def bounds(low: float, high: float, digits: int = 3) -> str:
 
 
 def plus_minus(value: float, error: float) -> str:
-    """A figure and the most that it can be off, which allows for the rounding of the figure.
+    """A figure and its largest error, which includes the rounding of the figure.
+
+    Args:
+        value: The figure.
+        error: Its largest error before rounding.
 
     Examples:
         >>> plus_minus(0.99438, 0.000311)
@@ -71,6 +89,11 @@ def plus_minus(value: float, error: float) -> str:
 def with_interval(figure: Interval | None, digits: int = 2, *, sign: bool = False) -> str:
     """A figure and its interval.
 
+    Args:
+        figure: With its ends; None: no figure.
+        digits: Number of decimals.
+        sign: Whether positive numbers have a plus sign.
+
     Examples:
         >>> with_interval(Interval(0.82, 0.64, 0.92))
         '0.82 (95 % interval 0.64 to 0.92)'
@@ -82,7 +105,13 @@ def with_interval(figure: Interval | None, digits: int = 2, *, sign: bool = Fals
 
 
 def brief(figure: Interval | None, digits: int = 2, *, sign: bool = False) -> str:
-    """A figure and its interval for the cell of a table; empty where there is none."""
+    """A figure and its interval for the cell of a table; empty without one.
+
+    Args:
+        figure: With its ends.
+        digits: Number of decimals.
+        sign: Whether positive numbers have a plus sign.
+    """
     if figure is None:
         return ""
     low, high = (decimal(v, digits, sign=sign) for v in (figure.low, figure.high))
@@ -90,7 +119,11 @@ def brief(figure: Interval | None, digits: int = 2, *, sign: bool = False) -> st
 
 
 def brief_percent(figure: Interval | None) -> str:
-    """A share and its interval in per cent for the cell of a table; empty where there is none."""
+    """A share and its interval in per cent for the cell of a table; empty without one.
+
+    Args:
+        figure: With its ends.
+    """
     if figure is None:
         return ""
     value, low, high = (percent(v).removesuffix(" %") for v in (figure.value, figure.low, figure.high))
@@ -98,7 +131,10 @@ def brief_percent(figure: Interval | None) -> str:
 
 
 def of_100(value: float) -> str:
-    """A share as a count among 100; small ones with a digit behind the point.
+    """A share as a count among 100; small ones with one decimal.
+
+    Args:
+        value: Between 0 and 1.
 
     Examples:
         >>> of_100(0.82), of_100(0.004)
@@ -110,6 +146,11 @@ def of_100(value: float) -> str:
 def many(count: int, one: str, more: str = "") -> str:
     """A count and its noun.
 
+    Args:
+        count: The number.
+        one: The singular.
+        more: The plural, if it is not the singular with an s.
+
     Examples:
         >>> many(1, "site"), many(1200, "row")
         ('1 site', '1,200 rows')
@@ -119,6 +160,10 @@ def many(count: int, one: str, more: str = "") -> str:
 
 def short(value: float | None, digits: int = 3) -> str:
     """A number as text: decimals where it is near 1, else significant digits; a dash for none.
+
+    Args:
+        value: The number.
+        digits: Number of decimals or of significant digits.
 
     Examples:
         >>> short(0.51234), short(0.00001234), short(None)
@@ -132,7 +177,10 @@ def short(value: float | None, digits: int = 3) -> str:
 
 
 def amount(size: float) -> str:
-    """A number of bytes.
+    """A number of bytes with its unit.
+
+    Args:
+        size: Number of bytes.
 
     Examples:
         >>> amount(1_234_567), amount(900)
@@ -145,7 +193,10 @@ def amount(size: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in words.
+    """A time with its unit.
+
+    Args:
+        seconds: The time.
 
     Examples:
         >>> duration(45), duration(600), duration(9000)
@@ -157,7 +208,10 @@ def duration(seconds: float) -> str:
 
 
 def titled(text: str) -> str:
-    """The text with a capital in front.
+    """The text with a capital first letter.
+
+    Args:
+        text: Any text.
 
     Examples:
         >>> titled("duality gap"), titled("AUROC")
@@ -169,6 +223,9 @@ def titled(text: str) -> str:
 def cased(name: str) -> str:
     """The name of a measure in words.
 
+    Args:
+        name: A key of the summary.
+
     Examples:
         >>> cased("worst_site_auroc")
         'worst site AUROC'
@@ -178,5 +235,9 @@ def cased(name: str) -> str:
 
 
 def is_share(measure: str) -> bool:
-    """Whether a measure lies between 0 and 1, and more is better."""
+    """Whether a measure lies between 0 and 1, and higher is better.
+
+    Args:
+        measure: A key of the summary.
+    """
     return any(word in measure for word in SHARES)

@@ -24,9 +24,9 @@ from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.records import R, Record, Visibility, tensors, visibility
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered, Wrapper
 from fedsaddle.metrics.measures import Measure
-from fedsaddle.runs.compatibility import check_algorithm, check_rows
 from fedsaddle.runs.engines import EngineJob, EngineSettings, Processes, Ray, Vectorised
 from fedsaddle.runs.evaluation import LocalEvaluator, Solution
+from fedsaddle.runs.run import check_algorithm, check_rows
 
 TIMED = 2  # exchanges of a kind that are really run; the first one warms up
 EXCHANGE = 1.0  # seconds for one of them; a part of the cohort has to do if it would take longer

@@ -14,6 +14,7 @@ import torch
 
 from fedsaddle.algorithms.protocols import AnyAlgorithm
 from fedsaddle.arguments import choice, did_you_mean, flag, text, whole
+from fedsaddle.data.store import Rows
 from fedsaddle.engines.choose import Objective, chunk_for, device_chunk, device_engine, make_engine
 from fedsaddle.engines.device import CPU, deterministic_algorithms, device_name, find_device, shared_out
 from fedsaddle.engines.workers import Carrier, Distributed
@@ -23,7 +24,6 @@ from fedsaddle.files import Json
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.processes import cores
 from fedsaddle.robust.attacks import Attack, with_flipped_labels
-from fedsaddle.runs.compatibility import Rows
 from fedsaddle.runs.worker import FACTORY, WorkerRecipe, attacked_worker, build_worker, check_factory
 
 SERVE, BUILD = "fedsaddle.runs.worker", f"{build_worker.__module__}:{build_worker.__name__}"

@@ -1,36 +1,46 @@
-"""`fs.run`: run an algorithm on data."""
+"""`fs.run`: run an algorithm on data, after checking that the algorithm, its problem and the rows fit together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import get_type_hints
 
+import numpy as np
+import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from fedsaddle import arguments
-from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.algorithms.local_steps import REMEDIES
+from fedsaddle.algorithms.protocols import Algorithm, AnyAlgorithm
 from fedsaddle.arguments import MAX_ROUNDS, flag, hint_keywords, instance, number, whole
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.store import Lazy, Stacked
+from fedsaddle.data.store import Lazy, Rows, Stacked
 from fedsaddle.data.table import Dataset
-from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients
+from fedsaddle.errors import BadInput, FedSaddleError
+from fedsaddle.federation.clients import Batch, Clients
 from fedsaddle.files import make_folder
 from fedsaddle.metrics.measures import MeasureSpec, measures_of
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.privacy.settings import Privacy
+from fedsaddle.problems.protocols import (
+    KnowsClasses,
+    MinimaxProblem,
+    MinimisationProblem,
+    Problem,
+)
 from fedsaddle.robust.attacks import Attack
 from fedsaddle.robust.settings import Robust, require_sums
 from fedsaddle.runs.callbacks import Callback, CallbackRunner, check_callbacks
 from fedsaddle.runs.checkpoints import RunIdentity, note_code
 from fedsaddle.runs.closing import ClassFigures, write_report, write_split
-from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.engines import EngineJob, EngineSettings, engine_settings
 from fedsaddle.runs.evaluation import LocalEvaluator
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import only_writer, require_unused
+from fedsaddle.runs.folder import RunFolder, only_writer, require_unused
 from fedsaddle.runs.loop import Loop, apply_privacy
 from fedsaddle.runs.result import Result, State
 from fedsaddle.runs.settings import RunOptions, Settings, parameters_of
@@ -235,3 +245,121 @@ def _folder(out: object, resume: object) -> RunFolder | None:
     if flag("resume", resume) and path is None:
         raise BadInput("resume", True, "name the folder to resume with `out`")
     return None if path is None else RunFolder(path)
+
+
+def check_rows(algorithm: AnyAlgorithm, train: Rows, test: Stacked | None, validation: Stacked | None = None) -> Rows:
+    """Check the training rows: all of them now, or those of a lazy client when they are loaded."""
+    problem = algorithm.problem
+    check_kind(algorithm)
+    x, y = train.client(0)
+    _evaluate_start(problem, x[:2], y[:2])
+    _check_precision(algorithm, problem)
+    classes = problem.known_classes(x[:2]) if isinstance(problem, KnowsClasses) else None
+    if classes is None or (y.is_floating_point() and y.ndim > 1):  # not classes, or shares of classes
+        return train
+    ignored = getattr(getattr(problem, "loss", None), "ignored", None)
+    for part, rows in (("test", test), ("validation", validation)):
+        if rows is not None:
+            _check_stacked(rows, classes, f"{part} label", ignored)
+    if isinstance(train, Stacked):
+        _check_stacked(train, classes, "label", ignored)
+        return train
+
+    def load(client: int) -> tuple[Tensor, Tensor]:
+        x, y = train.load(client)
+        _check_labels(y, classes, lambda _: client, "label", ignored)
+        return x, y
+
+    _check_labels(y, classes, lambda _: 0, "label", ignored)
+    return replace(train, load=load)
+
+
+def check_algorithm(algorithm: object) -> None:
+    """Raise `BadInput` unless the object is an algorithm."""
+    if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
+        name = algorithm.__name__ if isinstance(algorithm, type) else type(algorithm).__name__
+        remedy = "give an object with a problem and the methods start, round and model, such as fs.Drfa(problem=...)"
+        raise BadInput("algorithm", name, remedy)
+
+
+def check_kind(algorithm: AnyAlgorithm) -> None:
+    """Raise `BadInput` unless the problem is of the kind that the annotation of the algorithm's `problem` asks for."""
+    problem = algorithm.problem
+    if not isinstance(problem, Problem):
+        raise BadInput(
+            "problem",
+            type(problem).__name__,
+            "has no method row_measures; add it, so that a run can evaluate the problem",
+        )
+    try:
+        hint = get_type_hints(type(algorithm)).get("problem")
+    except (NameError, AttributeError, TypeError):  # user annotations that cannot be resolved
+        hint = None
+    for kind, remedy in REMEDIES.items():
+        wanted = hint is kind or (isinstance(hint, type) and kind in hint.__mro__)
+        if wanted and not isinstance(problem, kind):
+            raise BadInput("problem", type(problem).__name__, f"is not for {type(algorithm).__name__}; {remedy}")
+    if not isinstance(problem, MinimisationProblem | MinimaxProblem):
+        remedy = "is of an unknown kind; inherit from fs.MinimisationProblem or fs.MinimaxProblem"
+        raise BadInput("problem", type(problem).__name__, remedy)
+
+
+def _check_precision(algorithm: object, problem: object) -> None:
+    """Refuse hyperparameters that numbers of the problem's type cannot hold."""
+    if not is_dataclass(algorithm) or not isinstance(problem, MinimisationProblem | MinimaxProblem):
+        return
+    start: object = problem.initial()
+    first: object = start[0] if isinstance(start, tuple) and start else start
+    if not isinstance(first, Tensor) or not first.is_floating_point():
+        return  # the check of the problem says what is wrong
+    for each in fields(algorithm):
+        value = getattr(algorithm, each.name)
+        if isinstance(value, float) and torch.finfo(first.dtype).max < abs(value) < float("inf"):
+            raise BadInput(each.name, value, f"is too large for numbers of type {_kind(first)}")
+
+
+def _evaluate_start(problem: Problem, x: Tensor, y: Tensor) -> None:
+    """Evaluate the problem at its starting point on two rows of the first client."""
+    batch = Batch(x[None], y[None])
+    start: tuple[Tensor, ...] = ()
+    try:
+        with torch.no_grad():
+            if isinstance(problem, MinimaxProblem):
+                start = problem.initial()
+                problem.value(start[0][None], start[1][None], batch)
+            elif isinstance(problem, MinimisationProblem):
+                start = (problem.initial(),)
+                problem.value(start[0][None], batch)
+    except FedSaddleError:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as reason:
+        if "out of bounds" in str(reason) and isinstance(problem, KnowsClasses):
+            return  # a label; the check of all labels names it
+        sizes = " and ".join(f"{len(v):,} {_kind(v)} numbers" for v in start)
+        first = str(reason).strip().split("\n")[0]
+        rows = f"{_kind(x)} rows of shape {tuple(x.shape[1:])} with {_kind(y)} labels"
+        remedy = f"does not fit the {rows}, starting from {sizes}: {first}"
+        raise BadInput("problem", type(problem).__name__, remedy) from reason
+
+
+def _kind(v: Tensor) -> str:
+    return str(v.dtype).removeprefix("torch.")
+
+
+def _check_stacked(rows: Stacked, classes: int, key: str, ignored: int | None) -> None:
+    def owner(row: int) -> int:
+        return int(np.searchsorted(rows.offsets, row, side="right")) - 1
+
+    _check_labels(rows.y, classes, owner, key, ignored)
+
+
+def _check_labels(y: Tensor, classes: int, owner: Callable[[int], int], key: str, ignored: int | None) -> None:
+    """Raise `BadInput` unless all labels are whole numbers from 0 to `classes - 1`."""
+    wrong = (y < 0) | (y >= classes) | (y != y.round() if y.is_floating_point() else False)
+    if ignored is not None:
+        wrong &= y != ignored
+    if bool(wrong.any()):
+        at = wrong.nonzero()[0]
+        value = y[tuple(at)].item()
+        remedy = f"the problem has {classes} classes, so labels are whole numbers from 0 to {classes - 1}"
+        raise BadInput(f"{key} of client {owner(int(at[0]))}", value, remedy)

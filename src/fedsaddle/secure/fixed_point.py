@@ -1,7 +1,7 @@
 """Fixed-point encoding of real numbers, so that sums are exact, in any order, and can be masked.
 
 A value v with the share s of the cohort's weight becomes `round(s · v · 2^k)`, modulo `2^(8 · width)`. Shares of a
-cohort add up to 1 at most, so a sum of values within `LARGEST` cannot overflow, however many clients there are.
+cohort add up to 1 at most, so a sum of values within `LARGEST_VALUE` cannot overflow, however many clients there are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedsaddle.federation.records import Record, Visibility, tensors, visibility
 from fedsaddle.files import Json
 
 Words = NDArray[np.uint64]
-LARGEST = 2.0**22  # of a value: 4,194,304
+LARGEST_VALUE = 2.0**22  # of a value: 4,194,304
 _CHUNK = 1 << 14  # numbers at a time: they stay in the cache
 SHARE_BITS = 60  # k of the shares
 LEAST_SITES = 3  # of a sum: of two, each would know the other's value
@@ -33,7 +33,7 @@ class OutOfRange(BadMessage):
     """A value outside the range of the fixed point; the message does not reveal it."""
 
     def __init__(self, field: str) -> None:
-        range_ = f"a {field!r} beyond ±{LARGEST:,.0f}, the range of secure aggregation's fixed point"
+        range_ = f"a {field!r} beyond ±{LARGEST_VALUE:,.0f}, the range of secure aggregation's fixed point"
         super().__init__(f"{range_}; scale the features, or use a smaller step")
 
 
@@ -129,7 +129,7 @@ def encode(reply: Record, share: float) -> Words:
         most = max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))  # NaN if there is one
         if not math.isfinite(most):
             raise NotFiniteField(one.name)
-        if most > LARGEST:
+        if most > LARGEST_VALUE:
             raise OutOfRange(one.name)
         for begin in range(0, one.size, _CHUNK):
             scaled = np.multiply(numbers[begin : begin + _CHUNK], share * 2.0**one.bits, dtype=np.float64)

@@ -31,8 +31,7 @@ from fedsaddle.report.predictions import CHOICE
 from fedsaddle.report.run_report import report_or_warning
 from fedsaddle.runs.checkpoints import digest
 from fedsaddle.runs.closing import write_provenance
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import RunFolder, only_writer
 from fedsaddle.studies.aims import aim_of
 from fedsaddle.studies.leave_one_out import LeaveOneSiteOut, leave_one_site_out
 from fedsaddle.studies.search import Choice, Clock, search

@@ -23,12 +23,13 @@ from fedsaddle.config.schema import (
     read_config,
     validate_config,
 )
-from fedsaddle.config.toml_files import parse_toml, read_toml, toml_string
+from fedsaddle.config.toml_files import parse_toml, read_toml, toml_lines
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.studies.aims import aim_of
 from fedsaddle.studies.candidates import BASE, BASE_PICTURES, FEDAVG, Candidate, beyond
 from fedsaddle.studies.trial import Trial
 
+BEST_ROUND = "global loss"  # of validation rows, which sites tell exactly
 EXTENSIONS = 2  # times that a grid is extended by a step beyond its end
 MOST_TRIALS = 500
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -110,6 +111,8 @@ class StudyPlan:
                       self.study.aim, Path(), start)  # fmt: skip
         content = trial.experiment().model_dump(mode="json", exclude_unset=True)
         run = {**content["run"], "dtype": self.study.dtype}
+        if run.get("select") is not None:
+            run["select"] = BEST_ROUND
         rows = {"data": self.data.model_dump(mode="json"), "split": {"name": "natural"}}
         return validate_config({**content, "run": run, **rows, "privacy": self.privacy.model_dump(mode="json")})
 
@@ -150,10 +153,10 @@ class StudyPlan:
 
     def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
         """The file; `comments` are by the key of [study]."""
-        lines = [HEAD, "[study]", *_section(self.study.model_dump(exclude_none=True), comments or {}), "", "[data]"]
-        lines += _section({"name": self.data.name, **_given(self.data)}, {})
+        lines = [HEAD, "[study]", *toml_lines(self.study.model_dump(exclude_none=True), comments or {}), "", "[data]"]
+        lines += toml_lines({"name": self.data.name, **_given(self.data)}, {})
         if self.privacy != PrivacySection():
-            lines += ["", "[privacy]", *_section(self.privacy.model_dump(exclude_unset=True), {})]
+            lines += ["", "[privacy]", *toml_lines(self.privacy.model_dump(exclude_unset=True), {})]
         return "\n".join([*lines, *candidates_toml(self.candidates)]) + "\n"
 
 
@@ -167,7 +170,7 @@ def candidates_toml(candidates: Sequence[Candidate]) -> list[str]:
         section |= {"start": c.start} if c.start is not None else {}
         section |= {"without": sorted(c.without)} if c.without else {}
         section |= {"model": dict(c.model), "problem": dict(c.problem)}
-        lines += ["", "[[candidates]]", *_section({**section, "algorithm": {"name": c.algorithm, **c.options}}, {})]
+        lines += ["", "[[candidates]]", *toml_lines({**section, "algorithm": {"name": c.algorithm, **c.options}}, {})]
     return lines
 
 
@@ -246,22 +249,3 @@ def _steps(candidate: Candidate) -> list[float]:
 
 def _given(data: DataSection) -> dict[str, Any]:
     return {key: value for key, value in data.model_dump(exclude_unset=True).items() if key != "name"}
-
-
-def _section(content: Mapping[str, Any], comments: Mapping[str, str]) -> list[str]:
-    lines = []
-    for key, value in content.items():
-        line = f"{key} = {to_toml_value(value)}"
-        lines.append(f"{line:<32} # {comments[key]}" if key in comments else line)
-    return lines
-
-
-def to_toml_value(value: Any) -> str:
-    """A value in TOML: numbers, strings, lists, and tables in one line."""
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {to_toml_value(own)}" for key, own in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(to_toml_value, value)) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return toml_string(value) if isinstance(value, str) else repr(value)

@@ -18,7 +18,7 @@ from fedsaddle.errors import BadCheckpoint, BadInput, MissingData, NotGiven, ins
 from fedsaddle.files import Json, JsonObject, make_folder, read_object, require_folder, write_json
 from fedsaddle.metrics.selection import Target
 from fedsaddle.processes import cores
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 from fedsaddle.studies.grid import MOST_CELLS, Axis, Range, cells_of, config_of, make_axis, require_once, with_values
 from fedsaddle.studies.pool import MOST_WORKERS, Interrupted, Pool
 from fedsaddle.studies.sweep_output import plot, write_csv

@@ -30,10 +30,10 @@ from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.report.words import is_share
 from fedsaddle.runs.callbacks import LambdaCallback
-from fedsaddle.runs.compatibility import check_algorithm, check_rows
 from fedsaddle.runs.engines import EngineSettings, Vectorised
 from fedsaddle.runs.evaluation import LocalEvaluator, Solution
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.run import check_algorithm, check_rows
 
 FAILED = "failed.json"  # in the folder of a run that failed
 ENDED = ("finished", "target", "patience", "diverged")

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsaddle.arguments import renamed
 from fedsaddle.config.registry import ALGORITHMS, Entry, entry
-from fedsaddle.config.toml_files import toml_string
+from fedsaddle.config.toml_files import toml_lines, toml_string
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.pictures import pictures
 from fedsaddle.data.splits import Natural
@@ -186,8 +186,8 @@ class TableConfig:
             model='name = "logistic"                # or "mlp" with hidden = [32]'
             if self.image is None
             else 'name = "small-cnn"               # or "cnn", "logistic", "mlp", "vgg11", "resnet18"',
-            problem=_toml(problem),
-            algorithm=_toml(algorithm),
+            problem="\n".join(toml_lines(_short(problem), COMMENTS)),
+            algorithm="\n".join(toml_lines(algorithm, COMMENTS)),
             rounds=rounds,
             seed=self.seed,
         )
@@ -214,7 +214,7 @@ class TableConfig:
         if self.positive is not None:
             if self.positive not in classes:
                 raise BadInput(
-                    "positive", self.positive, f"is no value of column {visible(self.label)!r}; there are: {some}"
+                    "positive", self.positive, f"is not a value of column {visible(self.label)!r}; there are: {some}"
                 )
             return self.positive
         if len(classes) > 2:
@@ -241,20 +241,6 @@ def _usual_arguments(known: Entry, first: float) -> dict[str, float]:
     return {key: value for key, value in usual.items() if key in takes}
 
 
-def _toml(section: Mapping[str, Json]) -> str:
-    """The lines of a section, with comments."""
-    lines = []
-    for key, value in section.items():
-        line = f"{key} = {_toml_value(value)}"
-        lines.append(f"{line:<32} # {COMMENTS[key]}" if key in COMMENTS else line)
-    return "\n".join(lines)
-
-
-def _toml_value(value: Json) -> str:
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{key} = {_toml_value(own)}' for key, own in value.items())} }}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return repr(float(f"{value:.3g}"))
-    return toml_string(value) if isinstance(value, str) else str(value)
+def _short(section: Mapping[str, Json]) -> dict[str, Json]:
+    """The section, with numbers of three digits: a penalty is one over the rows."""
+    return {key: float(f"{value:.3g}") if isinstance(value, float) else value for key, value in section.items()}

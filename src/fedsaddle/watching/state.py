@@ -16,8 +16,7 @@ from fedsaddle.documents.files import BASELINE, CHECKPOINTS, SIGNS, RunFiles
 from fedsaddle.documents.stored import Agreed, Round, SplitCounts, StoredProgress, read_document
 from fedsaddle.documents.summary import AnySummary, DivergedSummary, OtherVersion, Settings
 from fedsaddle.files import read_object
-from fedsaddle.runs.folder import seconds_per_round
-from fedsaddle.runs.lock import is_held
+from fedsaddle.runs.folder import is_held, seconds_per_round
 from fedsaddle.text import shortened, visible
 
 PIECE = 8 << 20  # bytes of one reading

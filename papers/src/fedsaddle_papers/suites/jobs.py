@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from fedsaddle.config.build import build_on, cast
-from fedsaddle.config.data import build_rows
+from fedsaddle.config.build import build_on, build_rows, cast
 from fedsaddle.config.registry import ALGORITHMS, entry
 from fedsaddle.config.run_config import run_config
 from fedsaddle.config.schema import Config, validate_config, validate_rows

@@ -127,8 +127,9 @@ def synchronised_round(
     server: SgdaState,
     clients: Clients,
     rng: np.random.Generator,
+    by_size: bool = False,
 ) -> SgdaState:
-    """One round: the clients' iterations in pieces, then the averages."""
+    """One round: the clients' iterations in pieces, then the averages, which may count clients by their rows."""
     τ, S, r = algorithm.local_steps, algorithm.snapshot_every, server.rounds
     cohort = draw_cohort(rng, clients.count, cohort_size(algorithm.sampled_clients, clients))
     pick = int(rng.integers(1, τ + 1)) if algorithm.output == "random" and rng.random() < 1 / (r + 1) else 0
@@ -137,7 +138,8 @@ def synchronised_round(
     kept, total = server.kept, None
     for first, last in pieces(r * τ, τ, S):
         sent = replace(sent, first=first, last=last)
-        cohort, local = clients.ask(cohort, task, sent)  # Algorithms 1, 4: lines 7-8; 2, 5: lines 9-10
+        weights = clients.sizes[cohort] if by_size else None
+        cohort, local = clients.ask(cohort, task, sent, weights=weights)  # Algorithms 1, 4: lines 7-8; 2, 5: lines 9-10
         if S is not None and (r * τ + last) % S == 0:  # Algorithm 4: line 11; 5: line 14
             sent = replace(sent, anchor=local.x)  # Algorithm 4: lines 12-14; 5: lines 15-17
         kept = local.picked if local.picked is not None else kept
@@ -240,6 +242,10 @@ class LocalSgda:
         snapshot_every: S, iterations between two snapshots of x; None is Local SGDA without snapshots.
         output: "last" returns the last iterate, "random" that of a random round, as in the box, "average" the mean of
             the local iterates.
+        weighting: "uniform" weights clients by 1 / n, as in the box; "size" by their rows, which gives the mean over
+            all rows.
+        ascent: "local" moves y in every local step, as in the box; "server" keeps y for a round, sums up its steps, and
+            projects their mean over clients once.
 
     Examples:
         >>> import torch, fedsaddle as fs
@@ -252,7 +258,9 @@ class LocalSgda:
 
     **Deviations from the paper**: x and y are projected after every local step where the problem has projections (the
     simplex of its fair classification); a cohort may be drawn, where the paper's clients all take part; with a
-    `local_optimiser` the gradients of both players become its directions, from a fresh state in every exchange.
+    `local_optimiser` the gradients of both players become its directions, from a fresh state in every exchange. Where
+    clients see parts of y only, such as some of the groups, the mean of their projections is not the projection of the
+    mean: `ascent="server"` takes the latter.
     """
 
     problem: MinimaxProblem
@@ -264,10 +272,17 @@ class LocalSgda:
     local_optimiser: LocalOptimiser | None = None
     snapshot_every: int | None = None  # S
     output: str = "last"
+    weighting: str = "uniform"
+    ascent: str = "local"
 
     def __post_init__(self) -> None:
         check(self)
         check_local_optimiser(self.local_optimiser)
+        choice("weighting", self.weighting, ("uniform", "size"))
+        choice("ascent", self.ascent, ("local", "server"))
+        plain = self.snapshot_every is None and own_optimiser(self.local_optimiser) is None
+        if self.ascent == "server" and not plain:
+            raise BadInput("ascent", "server", "is for plain local steps; leave out snapshot_every and local_optimiser")
 
     @property
     def secret_cohorts(self) -> bool:
@@ -284,7 +299,8 @@ class LocalSgda:
 
     def round(self, server: SgdaState, clients: Clients, rng: np.random.Generator) -> SgdaState:
         """τ iterations and the averages (lines 6-9 of Algorithm 1, 6-15 of Algorithm 4)."""
-        return synchronised_round(self, self.local_sgda, server, clients, rng)
+        after = synchronised_round(self, self.local_sgda, server, clients, rng, self.weighting == "size")
+        return after if self.ascent == "local" else replace(after, y=self.problem.project_y(after.y[None])[0])
 
     def fresh(self, site: Site) -> MidRound | None:
         """Clients remember something only where a snapshot cuts rounds in two."""
@@ -299,6 +315,8 @@ class LocalSgda:
         """Lines 3-5, for the iterations that were asked for."""
         pair = begin(own, sent, site)
         steps = self._algorithm_1 if sent.anchor is None else self._algorithm_4
+        if self.ascent == "server":
+            steps = self._with_still_y
         if own_optimiser(self.local_optimiser) is not None:
             steps = self._optimised
         seen = IterateRecorder(sent, self.output == "average")
@@ -318,6 +336,16 @@ class LocalSgda:
             x = f.write_statistics_(f.project_x(x), ascent.statistics)
             y = f.project_y(torch.add(y, ascent.y, alpha=η_y))  # line 5: y ← y + η_y ∇_y f_i(x, y; ξ), at the old x
             yield x, y
+
+    def _with_still_y(self, x: Tensor, y: Tensor, sent: Start, site: Site) -> Iterator[Pair]:
+        """Algorithm 1 with the y of the round's begin; what comes with x is `y + η_y Σ_t ∇_y f_i(x_t, y; ξ_t)`."""
+        f, η_x, η_y = self.problem, sent.primal_step, sent.dual_step
+        x, moved = x.clone(memory_format=torch.contiguous_format), y
+        for t in range(sent.first, sent.last):
+            ascent = f.descend_(x, y, site.minibatch(t, self.batch_size), η_x)
+            x = f.write_statistics_(f.project_x(x), ascent.statistics)
+            moved = torch.add(moved, ascent.y, alpha=η_y)
+            yield x, moved
 
     def _algorithm_4(self, x: Tensor, y: Tensor, sent: Start, site: Site) -> Iterator[Pair]:
         f, η_x, η_y, x̃ = self.problem, sent.primal_step, sent.dual_step, sent.anchor

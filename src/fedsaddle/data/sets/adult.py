@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
 from fedsaddle.arguments import choice
 from fedsaddle.data.sets.locate import PublicFile
-from fedsaddle.data.table import Array, Dataset, Scale, Table, one_hot, ordinal
+from fedsaddle.data.table import GROUP, Array, Dataset, Scale, Table, one_hot, ordinal
 
 FEATURES = (
     "age",
@@ -37,7 +38,7 @@ _SHA256 = {
 }
 
 
-def adult(encoding: Literal["ordinal", "onehot"] = "ordinal") -> Dataset:
+def adult(encoding: Literal["ordinal", "onehot"] = "ordinal", groups: Sequence[str] = ()) -> Dataset:
     """32,561 training and 16,281 test rows; class 1 earns more than 50,000 dollars.
 
     "ordinal": 14 features. A category becomes its place among the sorted categories of the training set,
@@ -47,13 +48,17 @@ def adult(encoding: Literal["ordinal", "onehot"] = "ordinal") -> Dataset:
 
     Args:
         encoding: Categories as numbers (14 features) or as 0/1 features (108).
+        groups: Columns of categories for whose values figures are reported apart, such as the sex.
     """
     choice("encoding", encoding, ("ordinal", "onehot"))
     train, test = (parse_adult(_read(name)) for name in ("adult.data", "adult.test"))
+    categories = [k for k in FEATURES if k not in NUMERIC]
+    for name in groups:
+        choice("groups", name, categories)
     encode = _ordinal if encoding == "ordinal" else _one_hot
     x_train, x_test, features = encode(train, test)
     tables = [
-        Table(x, _labels(raw), {k: raw[k] for k in FEATURES if k not in NUMERIC}, CLASSES, features)
+        Table(x, _labels(raw), {k: raw[k] for k in categories} | {GROUP + k: raw[k] for k in groups}, CLASSES, features)
         for x, raw in ((x_train, train), (x_test, test))
     ]
     return Dataset("adult", tables[0], tables[1], _SOURCE, "CC BY 4.0")

@@ -276,7 +276,7 @@ def check_positive(positive: object) -> None:
         raise BadInput("positive", positive, "must be a list of classes, by number or name, such as [0] or ['cat']")
     for entry in positive:
         if isinstance(entry, bool) or not isinstance(entry, str | Integral):
-            raise BadInput("positive", entry, "is no class; give its number or its name")
+            raise BadInput("positive", entry, "is not a class; give its number or its name")
 
 
 OWNER = "client"

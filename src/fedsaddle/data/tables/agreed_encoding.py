@@ -279,7 +279,7 @@ def site_counts(rows: SiteRows, drafts: Sequence[JsonObject], least: int = 1) ->
     for draft in map(Encoded.from_dict, drafts):
         column = own.get(draft.column)
         if column is None or column.numbers is None:
-            raise BadInput("column", draft.column, "is no number column of this site's file; use the same file again")
+            raise BadInput("column", draft.column, "is not a number column of this site's file; use the same file")
         facts = NumberFacts.of(column, rows.train, np.array([0, len(rows.train)]))
         counts.append(merge_small_bins(draft, column.numbers[rows.train], facts, 0, least).tolist())
     return SiteCounts(counts=counts)

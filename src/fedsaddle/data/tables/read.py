@@ -394,7 +394,7 @@ def checked_categories(given: object) -> dict[str, tuple[str, ...]]:
 
 
 def check_positive_value(positive: object) -> None:
-    """Refuse what can be no value of a target column."""
+    """Raise `BadInput` for anything that cannot be a value of a target column."""
     if positive is not None and not isinstance(positive, str | Integral):
         raise BadInput("positive", positive, "must be a value of the target: text, a whole number or a truth value")
 
@@ -434,6 +434,6 @@ def two_classes(classes: Sequence[str], positive: str | int | bool, target: str)
     name = next((str(w) for w in written if not _is_endless(w) and str(w) in classes), None)
     if name is None:
         there = ", ".join(classes[:10]) or "numbers; say task = 'classes'"
-        raise BadInput("positive", positive, f"is no value of column '{target}'; there are: {there}")
+        raise BadInput("positive", positive, f"is not a value of column '{target}'; there are: {there}")
     others = [c for c in classes if c != name]
     return list(classes).index(name), (others[0] if len(others) == 1 else f"not {name}", name)

@@ -413,7 +413,7 @@ def _as_text(name: str, column: Series, declared: bool = False) -> Cells:
     return Cells(codes=codes.astype(np.int32), texts=[cell_text(v) for v in values], declared=declared)
 
 
-LARGEST = 2**31  # bytes within the file, so that a small one cannot fill the memory
+MOST_UNPACKED = 2**31  # bytes within the file, so that a small one cannot fill the memory
 
 
 def read_excel(path: Path, plan: Plan) -> Loaded:
@@ -427,7 +427,7 @@ def read_excel(path: Path, plan: Plan) -> Loaded:
     try:
         with zipfile.ZipFile(path) as parts:
             size = sum(part.file_size for part in parts.infolist())
-        if size > LARGEST:
+        if size > MOST_UNPACKED:
             raise BadInput("path", str(path), f"unpacks to {size:,} bytes; save the table as CSV or Parquet")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of styles and extensions, which do not matter here

@@ -34,8 +34,7 @@ from fedsaddle.deployment.study_site import StudySite, service_of
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.files import read_object, write_json
 from fedsaddle.own_code import only_modules
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import LOCK, FolderInUse
+from fedsaddle.runs.folder import LOCK, FolderInUse, RunFolder
 from fedsaddle.studies.study_plan import plan_of
 
 TASK = "fedsaddle"

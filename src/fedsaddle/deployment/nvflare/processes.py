@@ -18,7 +18,7 @@ from fedsaddle.deployment.nvflare.provision import set_job_store, site_of
 from fedsaddle.deployment.project import OTHERS
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.processes import terminate_as_interrupt
-from fedsaddle.runs.lock import FolderInUse, only_writer
+from fedsaddle.runs.folder import FolderInUse, only_writer
 
 MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
 

@@ -1,4 +1,4 @@
-"""The figures of each client at the end of a run, of each class, and the weights λ of the clients."""
+"""Figures of each client and of each class at the end of a run, and the weights λ of the clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ def named(names: Sequence[str], clients: int) -> list[str]:
 
 
 def trained_and_tested(run: StoredRun) -> tuple[str, ...]:
-    """The clients of a run: those that were trained on, and after them those that are for the test only."""
+    """The clients of a run: those that were trained on, then those that are for the test only.
+
+    Args:
+        run: The run.
+    """
     return run.site_names or (*run.client_names, *(run.split.test_clients if run.split else {}))
 
 
@@ -86,7 +90,11 @@ class Client:
 
 
 def clients(run: StoredRun) -> Section | None:
-    """Accuracy or loss of each client; the sections of the ranking say more of a run on two classes."""
+    """Accuracy or loss of each client; None for runs on two classes, which have other sections.
+
+    Args:
+        run: The run.
+    """
     if run.test is not None:
         return None
     if run.evaluation is None:
@@ -153,7 +161,7 @@ def _in_words(spread: Spread, measure: str, rows: str) -> str:
     )
     if measure == "accuracy":
         words += (
-            f" Of 100 rows the model gets {100 * spread['mean']:.0f} right at the average client, and "
+            f" The model classifies {100 * spread['mean']:.0f} of 100 rows correctly at the average client, and "
             f"{100 * spread['worst']:.0f} at the worst."
         )
     return words
@@ -168,11 +176,9 @@ def _chart(found: list[Client], measure: str, rows: str) -> Chart:
     note = f"{titled(cased(measure))} on {rows}, worst client first."
     if measure == "accuracy":
         wide = sum((i.high - i.low) > 0.2 for c in order if (i := c.interval(measure)) is not None)
-        note += " Lines are 95 % intervals (Wilson's) from each client's number of rows, taken as independent."
+        note += " Lines are 95 % intervals (Wilson's) from each client's number of rows, treated as independent."
         if wide:
-            note += (
-                f" {many(wide, 'client has', 'clients have')} an interval wider than 20 points: too few rows to judge."
-            )
+            note += f" {many(wide, 'client has', 'clients have')} an interval wider than 20 points: too few rows."
         drawn = _forest(order, measure)
     else:
         values = [Bar(c.name, float(c.figures[measure] or 0.0), _value(c, measure)) for c in order]
@@ -211,7 +217,7 @@ def _table(order: list[Client]) -> PageTable:
 
 
 def _deciles(values: list[float], measure: str, clients: int, rows: str) -> Chart:
-    """Many clients: a bar for each tenth."""
+    """Deciles of many clients."""
     show = partial(percent, digits=1) if is_share(measure) else short
     if not is_share(measure):
         values = values[::-1]
@@ -225,7 +231,7 @@ def _deciles(values: list[float], measure: str, clients: int, rows: str) -> Char
         PageTable(
             ["clients", cased(measure)], [[name, show(value)] for name, value in zip(names, values, strict=True)]
         ),
-        note=f"Too many clients to list: figures that a tenth, two tenths ... of them do not reach, on {rows}.",
+        note=f"Deciles over the clients, which are too many to list, on {rows}.",
     )
 
 
@@ -240,7 +246,11 @@ def _show(value: float | None, measure: str, key: str) -> str:
 
 
 def classes(run: StoredRun) -> Section | None:
-    """For runs that sort rows into classes and count by class."""
+    """Accuracy of each class, for runs that classify rows.
+
+    Args:
+        run: The run.
+    """
     counted = run.finished.classes if run.finished else None
     if counted is None or len(counted.counts) < 2:
         return None
@@ -252,29 +262,29 @@ def classes(run: StoredRun) -> Section | None:
     std = (sum((s - mean) ** 2 for s in shares) / len(shares)) ** 0.5
     never = sum(k == 0 for _, _, k in lines)
     words = (
-        f"Of 100 {rows} of class {worst[0]} the model gets {100 * shares[0]:.0f} right, the fewest of "
-        f"{many(len(lines), 'class', 'classes')}; of class {best[0]} it gets {100 * shares[-1]:.0f}, the most. The "
+        f"Of 100 {rows} of class {worst[0]} the model classifies {100 * shares[0]:.0f} correctly, the fewest of "
+        f"{many(len(lines), 'class', 'classes')}; of class {best[0]} {100 * shares[-1]:.0f}, the most. The "
         f"mean over classes is {percent(mean, 1)}, "
         f"the standard deviation {100 * std:.1f} points."
     )
     blocks = [Text(words)]
     if never:
         said = "class is" if never == 1 else "classes are"
-        blocks.append(Text(f"{never:,} {said} never recognised.", "caution"))
+        blocks.append(Text(f"{never:,} {said} never predicted correctly.", "caution"))
     intervals = [wilson_share(k, n) for _, n, k in lines]
     shown = list(zip(lines, intervals, strict=True))[:LISTED]
     chart = Chart(
         "Accuracy of each class",
         forest(
             [ForestRow(name, [f"{n:,}"], i.value, i.low, i.high) for (name, n, _), i in shown],
-            ChartAxis("right answers", 0.0, 1.0, percent=True),
+            ChartAxis("accuracy", 0.0, 1.0, percent=True),
             heads=["class", "rows"],
             reference=mean,
             key="classes",
         ),
         f"Worst is {worst[0]} with {percent(shares[0], 1)}, best {best[0]} with {percent(shares[-1], 1)}.",
         PageTable(
-            ["class", "rows", "right", "accuracy", "95 % interval"],
+            ["class", "rows", "correct", "accuracy", "95 % interval"],
             [
                 [name, f"{n:,}", f"{k:,}", percent(i.value, 1), f"{percent(i.low, 1)} to {percent(i.high, 1)}"]
                 for (name, n, k), i in shown
@@ -282,7 +292,7 @@ def classes(run: StoredRun) -> Section | None:
         ),
         note=(
             f"Over the {rows} of all clients together, worst class first. Lines are 95 % intervals (Wilson's) of each "
-            "class by itself, with rows taken as independent; the reference line is the mean over classes."
+            "class, with rows treated as independent; the reference line is the mean over classes."
         ),
         scrolls=len(shown) > SCROLLED,
     )
@@ -295,7 +305,11 @@ STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "ei
 
 
 def mixture(run: StoredRun) -> Section | None:
-    """For algorithms that weigh clients by their losses."""
+    """The weights of the clients, for algorithms that weight them by their losses.
+
+    Args:
+        run: The run.
+    """
     records = [r for r in run.history if r.mixture]
     if not records:
         return None
@@ -318,7 +332,7 @@ def mixture(run: StoredRun) -> Section | None:
     words = (
         f"At the end {names[top]} has the largest weight, {percent(final[top], 1)}; equal weights would be "
         f"{percent(equal, 1)} each. {sum(v > 2 * equal for v in final):,} of {len(final):,} clients have more than "
-        f"twice that, {sum(v < equal / 100 for v in final):,} next to none."
+        f"twice that, {sum(v < equal / 100 for v in final):,} less than a hundredth."
     )
     chart = Chart(
         "Weights λ over the rounds",
@@ -333,7 +347,7 @@ def mixture(run: StoredRun) -> Section | None:
             ["client", "final weight λ", "against equal weights"],
             [[names[i], percent(final[i], 2), f"{final[i] / equal:.2f} ×"] for i in order[:LISTED]],
         ),
-        note="A client whose loss stays high gains weight, so that the model improves there.",
+        note="Clients with a high loss gain weight, so that the model improves there.",
     )
-    about = Text("This algorithm weighs the clients by how badly the model does at them. The weights sum to 100 %.")
+    about = Text("This algorithm gives more weight to clients with a higher loss. The weights sum to 100 %.")
     return Section("weights", "Which clients counted most", [about, chart])

@@ -1,4 +1,4 @@
-"""What deciding by the probabilities is worth: thresholds, the decision curve, and calibration."""
+"""Decisions by the probabilities: thresholds, the decision curve and calibration."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def decision(run: StoredRun) -> Section | None:
 
 def _meaning() -> str:
     return (
-        "A threshold says how much a false alarm weighs: to act from a probability of 10 % on means that up to nine "
-        "false alarms are worth one row that is found. The net benefit counts what is found and takes off the false "
-        "alarms at that weight. A model helps at a threshold if its net benefit is above that of alarms for everybody "
-        "and above 0, that of no alarm at all."
+        "A threshold sets the weight of a false alarm: acting at probabilities of 10 % and more means accepting up to "
+        "nine false alarms for one true positive. The net benefit is the number of true positives minus the false "
+        "alarms at that weight. A model is useful at a threshold if its net benefit is above that of alarms for "
+        "everybody, and above 0, that of no alarms."
     )
 
 
@@ -56,7 +56,7 @@ def _at_chosen(found: TwoClasses, curve: DecisionCurve) -> str:
     ours, over = curve.model.of(0), curve.over_all.of(0)
     assert ours is not None
     assert over is not None
-    worth = f": as good as finding {decimal(100 * ours.value, 1)} rows with {found.outcome} without a false alarm"
+    worth = f": as good as {decimal(100 * ours.value, 1)} rows with {found.outcome} found without a false alarm"
     worth = worth if ours.value > 0 else ""
     text = (
         f"At the run's threshold of {percent(t, 1)} the net benefit for 100 rows is {_per_100(ours)}{worth}. "
@@ -77,19 +77,19 @@ def _per_100(figure: Interval, *, sign: bool = False) -> str:
 
 def _against(gap: Interval, what: str) -> str:
     if gap.low > 0:
-        return f"That is better than {what}, by more than chance."
+        return f"That is significantly better than {what}."
     if gap.high < 0:
-        return f"That is worse than {what}, by more than chance."
-    return f"The rows are too few to tell whether that is better than {what}."
+        return f"That is significantly worse than {what}."
+    return f"There are too few rows to decide whether that is better than {what}."
 
 
 def _where(curve: DecisionCurve) -> str:
-    """The thresholds at which the model is better than both simple ways, point by point."""
+    """The thresholds at which the model is better than both default strategies, point by point."""
     better, ts = curve.over_both, curve.thresholds
     if not better.any():
         return (
-            "At no threshold is the whole interval of the net benefit above both simple ways, alarms for everybody and "
-            "for nobody: these rows are too few to show that deciding by the model is worth it, or it is not."
+            "At no threshold is the whole interval of the net benefit above both default strategies, alarms for "
+            "everybody and for nobody: there are too few rows to show that the model is useful, or it is not."
         )
     ends = np.flatnonzero(np.diff(np.concatenate([[False], better, [False]]).astype(int)))
     runs = [(float(ts[a]), float(ts[b - 1])) for a, b in zip(ends[::2], ends[1::2], strict=True)]
@@ -97,8 +97,8 @@ def _where(curve: DecisionCurve) -> str:
     *first, last = (percent(a, 1) if a == b else f"{percent(a, 1)} to {percent(b, 1)}" for a, b in runs)
     said = f"{', '.join(first)} and {last}" if first else last
     return (
-        f"The whole interval is above both simple ways, alarms for everybody and for nobody, at thresholds of {said}. "
-        "The intervals hold at each single threshold, not for all of them at once."
+        f"The whole interval is above both default strategies, alarms for everybody and for nobody, at thresholds of "
+        f"{said}. The intervals are pointwise: they hold at each threshold, not simultaneously at all."
     )
 
 
@@ -133,12 +133,12 @@ def _decision_chart(found: TwoClasses, curve: DecisionCurve) -> Chart:
         "Decision curve",
         svg,
         f"Net benefit for 100 rows at thresholds of {percent(x[0], 1)} to {percent(x[-1], 0)}. The model gains "
-        f"most over the better of the two simple ways at {percent(x[best], 1)}: "
+        f"most over the better of the two default strategies at {percent(x[best], 1)}: "
         f"{decimal(100 * curve.model.values[best], 1)} "
         f"against {decimal(100 * max(float(curve.everybody[best]), 0), 1)}.",
         PageTable(heads, rows, "Net benefit for 100 rows, with 95 % intervals"),
-        "Find the threshold that fits your decision on the horizontal axis: the way with the highest line there is the "
-        "best. The band is the 95 % interval of the model at each single threshold.",
+        "Find the threshold of your decision on the horizontal axis: the strategy with the highest line there is the "
+        "best. The band is the pointwise 95 % interval of the model.",
     )
 
 
@@ -188,22 +188,26 @@ def _chosen_in_words(found: TwoClasses, at: AtThreshold) -> str:
     elif at.raised:
         parts.append(f"{few_alarms(at)[0].lower()}{few_alarms(at)[1:]};")
     else:
-        parts.append("there is no alarm at all;")
+        parts.append("there are no alarms;")
     if at.negative_predictive_value is not None:
         parts.append(f"of 100 rows without an alarm, {_of_100(at.negative_predictive_value)} are rightly so;")
     text = " ".join(parts).removesuffix(";") + "."
     if "has the best F1" in why:
         text += (
-            " F1 balances what is found against false alarms (it is the harmonic mean of sensitivity and PPV) and "
-            "knows nothing of what either costs: your own threshold may be another one."
+            " F1 is the harmonic mean of sensitivity and PPV. It does not take into account what a missed case and a "
+            "false alarm cost you: you may need another threshold."
         )
     return text
 
 
 def few_alarms(at: AtThreshold) -> str:
-    """Why there is no predictive value."""
+    """Why there is no predictive value.
+
+    Args:
+        at: The figures of a threshold.
+    """
     start = "There is only 1 alarm" if at.raised == 1 else f"There are only {at.raised} alarms"
-    return f"{start} on the test rows, too few to say how many alarms are right"
+    return f"{start} on the test rows, too few to estimate how many alarms are right"
 
 
 def _of_100(figure: Interval) -> str:
@@ -238,7 +242,12 @@ def _slider(found: TwoClasses, p: Floats, chosen: AtThreshold) -> ThresholdSlide
 
 
 def slider_thresholds(p: Floats, chosen: float) -> Floats:
-    """At most `MOST_THRESHOLDS` round thresholds up to the highest probability, and the chosen one."""
+    """At most `MOST_THRESHOLDS` round thresholds up to the highest probability, and the chosen one.
+
+    Args:
+        p: Probabilities of the rows.
+        chosen: The threshold of the run.
+    """
     end = max(float(p.max()), chosen, 1e-6)
     wanted = end / (MOST_THRESHOLDS - 5)
     power = 10.0 ** np.floor(np.log10(wanted))
@@ -257,31 +266,31 @@ def calibration(run: StoredRun) -> Section | None:
     if models[CHOICE].bins:
         blocks.append(_calibration_chart(found, models))
     else:
-        blocks.append(Text("There are too few rows for a calibration curve; it wants at least 20.", "note"))
+        blocks.append(Text("There are too few rows for a calibration curve, which needs at least 20.", "note"))
     blocks.append(_table(found, models))
     return Section("calibration", "Are the probabilities right?", blocks)
 
 
 def _in_words(found: TwoClasses, ours: Reliability) -> str:
     parts = [
-        f"Among the {many(ours.rows, 'test row')} the model expects {decimal(ours.expected, 1)} with {found.outcome}; "
-        f"there are {ours.positives:,}."
+        f"Among the {many(ours.rows, 'test row')} the model predicts {decimal(ours.expected, 1)} with {found.outcome}; "
+        f"{ours.positives:,} are observed."
     ]
     if ours.intercept is not None:
-        said = _said(ours.intercept, 0, "are too high on the whole", "are too low on the whole", "too high or too low")
-        parts.append(f"{said} (intercept {with_interval(ours.intercept, 2, sign=True)}; 0 is right).")
+        said = _said(ours.intercept, 0, "are too high on average", "are too low on average", "too high or too low")
+        parts.append(f"{said} (intercept {with_interval(ours.intercept, 2, sign=True)}; 0 is ideal).")
     if ours.slope is not None:
         said = _said(
-            ours.slope, 1, "are too extreme, high ones too high and low ones too low",
-            "are too timid, too close to the average", "too extreme or too timid",
+            ours.slope, 1, "are too extreme: high ones too high, low ones too low",
+            "are not extreme enough, too close to the average", "too extreme or not extreme enough",
         )  # fmt: skip
-        parts.append(f"{said} (slope {with_interval(ours.slope, 2)}; 1 is right).")
+        parts.append(f"{said} (slope {with_interval(ours.slope, 2)}; 1 is ideal).")
     if ours.brier is not None and ours.scaled is not None:
         parts.append(
             f"The Brier score, the mean squared error of the probabilities, is {with_interval(ours.brier, 3)}: "
             f"{_better(ours.scaled)}."
         )
-    parts.append("The probabilities were fitted to the scores of validation rows, which are not among these.")
+    parts.append("The calibration was fitted to the scores of validation rows, which are not among these.")
     return " ".join(parts)
 
 
@@ -290,13 +299,13 @@ def _said(figure: Interval, right: float, below: str, above: str, neither: str) 
         return f"The probabilities {below}"
     if figure.low > right:
         return f"The probabilities {above}"
-    return f"The rows are too few to tell whether the probabilities are {neither}"
+    return f"There are too few rows to decide whether the probabilities are {neither}"
 
 
 def _better(scaled: Interval) -> str:
     text = f"{percent(abs(scaled.value), 0)} {'better' if scaled.value >= 0 else 'worse'}"
     interval = f"95 % interval {percent(scaled.low, 0)} to {percent(scaled.high, 0)}"
-    return f"{text} than telling everybody the base rate ({interval})"
+    return f"{text} than predicting the base rate for every row ({interval})"
 
 
 def _calibration_chart(found: TwoClasses, models: dict[str, Reliability]) -> Chart:
@@ -310,12 +319,12 @@ def _calibration_chart(found: TwoClasses, models: dict[str, Reliability]) -> Cha
             high = [b.observed.high for b in bins] if model == CHOICE else None
             lines.append(Line(found.models[model].name, x, y, style, low, high, markers=True))
     end = min(1.0, float(np.ceil(10 * highest) / 10))
-    lines.insert(0, Line("right", [0, end], [0, end], "guide"))
+    lines.insert(0, Line("perfect calibration", [0, end], [0, end], "guide"))
     ours = models[CHOICE].bins
     svg = line_chart(
         lines,
-        ChartAxis("probability that the model gives", 0, end, percent=True),
-        ChartAxis(f"share with {found.outcome}", 0, end, percent=True),
+        ChartAxis("predicted probability", 0, end, percent=True),
+        ChartAxis(f"observed share with {found.outcome}", 0, end, percent=True),
         square=True,
         key="calibration",
     )
@@ -327,9 +336,9 @@ def _calibration_chart(found: TwoClasses, models: dict[str, Reliability]) -> Cha
     return Chart(
         "Calibration curve",
         svg,
-        f"Calibration curve of {many(len(ours), 'bin')} of about {first.rows} rows. In the lowest the model says "
-        f"{percent(first.predicted)} and {percent(first.observed.value)} have {found.outcome}; in the highest it says "
-        f"{percent(last.predicted)} and {percent(last.observed.value)} have.",
+        f"Calibration curve of {many(len(ours), 'bin')} of about {first.rows} rows. In the lowest the model predicts "
+        f"{percent(first.predicted)} and {percent(first.observed.value)} have {found.outcome}; in the highest it "
+        f"predicts {percent(last.predicted)} and {percent(last.observed.value)} have.",
         PageTable(
             ["bin", "rows", f"with {found.outcome}", "mean probability", "observed, %"], rows, "The bins of the curve"
         ),
@@ -340,7 +349,7 @@ def _calibration_chart(found: TwoClasses, models: dict[str, Reliability]) -> Cha
 
 
 def _table(found: TwoClasses, models: dict[str, Reliability]) -> PageTable:
-    heads = ["model", "expected", "observed", "intercept (0 is right)", "slope (1 is right)", "Brier score", "scaled"]
+    heads = ["model", "predicted", "observed", "intercept (0 is ideal)", "slope (1 is ideal)", "Brier score", "scaled"]
     rows = [
         [
             found.models[model].name, decimal(r.expected, 1), f"{r.positives:,}", brief(r.intercept, 2, sign=True),

@@ -1,4 +1,4 @@
-"""What others learn of the rows: what left each site and who could see it, and what the model itself gives away."""
+"""What others can learn about the rows: from what each site sends, and from the model itself."""
 
 from __future__ import annotations
 
@@ -13,39 +13,43 @@ from fedsaddle.text import shortened, visible
 
 LISTED = 200
 SEEN = {
-    "averaged": "averaged: the server adds up the replies of all clients and uses their weighted mean alone",
-    "pooled": "pooled: the server sees the values of all clients in one heap, without their names",
-    "per client": "per client: the server sees the value of each client by name",
+    "averaged": "averaged: the server uses only the weighted mean over the clients",
+    "pooled": "pooled: the server sees the values of all clients together, without their names",
+    "per client": "per client: the server sees the value of each client, with its name",
 }
 WORDS = {  # of the fields of replies
     "loss": "the client's loss on a batch of its rows",
     "final": "the model after the client's local steps",
     "w": "the model after the client's local steps",
     "x": "the model after the client's local steps",
-    "y": "the numbers of the inner maximisation after the local steps",
-    "snapshot": "the model at a step that the server drew",
-    "picked": "the model at a step that the server drew",
-    "path": "the sum or mean of the models on the way",
-    "path_x": "the sum or mean of the models on the way",
-    "delta": "the change of the model, weighed by the client's loss",
-    "h": "one number that scales the change of the model",
+    "y": "the variables of the maximisation after the local steps",
+    "snapshot": "the model at a random local step",
+    "picked": "the model at a random local step",
+    "path": "the sum or mean of the local iterates",
+    "path_x": "the sum or mean of the local iterates",
+    "delta": "the update of the model, weighted by the client's loss",
+    "h": "a number that scales the update of the model",
     "G": "a running estimate of the gradient",
-    "scores1": "scores of single rows that the client drew, without row numbers",
-    "scores2": "scores of single rows that the client drew, without row numbers",
-    "count1": "how many rows the client has of the one class",
-    "count2": "how many rows the client has of the other class",
-    "any1": "whether the client has rows of the one class",
-    "any2": "whether the client has rows of the other class",
+    "scores1": "scores of sampled rows, without row numbers",
+    "scores2": "scores of sampled rows, without row numbers",
+    "count1": "number of rows of the first class",
+    "count2": "number of rows of the second class",
+    "any1": "whether the client has rows of the first class",
+    "any2": "whether the client has rows of the second class",
 }
 
 MARKS = (
-    "These marks say what the method uses; they do not encrypt. Whoever runs the server could look at a single reply "
-    "before it is added up, and a mean over one client is that client's value."
+    "This describes what the method uses. Without secure aggregation the operator of the server could read a single "
+    "reply before it is summed, and a mean over one client is that client's value."
 )
 
 
 def left_sites(run: StoredRun) -> Section | None:
-    """Replies of the algorithm with who sees them, evaluations, and bytes."""
+    """Replies of the algorithm and who sees them, evaluations, and bytes.
+
+    Args:
+        run: The run.
+    """
     if run.finished is None:
         return None
     ledger, budget = run.finished.ledger, run.finished.privacy
@@ -76,33 +80,31 @@ def _first(run: StoredRun, pooled: bool) -> str:
     if not run.is_deployed:
         return (
             "This was a simulation: all rows were on one machine, and nothing left it. At real sites the same "
-            "algorithm would send what stands here, and rows would stay where they are."
+            "algorithm would send what is listed here, and the rows would stay at the sites."
         )
     if pooled:
-        return "The rows stayed at the sites. This is what the sites sent to the server; it includes scores of rows."
-    return (
-        "The rows stayed at the sites, and so did the scores of single rows. This is what the sites sent to the server."
-    )
+        return "The rows stayed at the sites. The sites sent the following to the server; it includes scores of rows."
+    return "The rows and the scores of single rows stayed at the sites. The sites sent the following to the server."
 
 
 def _in_terms(run: StoredRun, words: str) -> str:
-    """Our own words, which call clients sites where they are the sites of a table."""
+    """The text with "site" in place of "client" where the clients are the sites of a table."""
     if not (run.is_search or run.is_deployed):
         return words
     return words.replace("client", "site").replace("Client", "Site")
 
 
 def _meaning(name: str) -> str:
-    return WORDS.get(name.rsplit(".", 1)[-1], "numbers that the algorithm computes at the client")
+    return WORDS.get(name.rsplit(".", 1)[-1], "values that the algorithm computes at the client")
 
 
 def _beside(run: StoredRun) -> list[str]:
-    """What is sent beside the replies of the algorithm."""
-    told, sent = ("told", "sent") if run.is_deployed else ("would tell", "would send")
+    """What is sent in addition to the replies of the algorithm."""
+    sent = "sent" if run.is_deployed else "would send"
     lines = [
-        f"Before the first round each site {told} numbers of rows, the labels with how often they occur, and for a "
-        "table the names of the columns that the config names, with sums, counts in bins and how often each category "
-        "occurs; no count below the site's least cell, 5 unless its policy says otherwise."
+        f"Before the first round each site {sent} its number of rows, the counts of its labels and, for a table, "
+        "statistics of the columns in the config: sums, counts in bins and counts of categories; no count below the "
+        "site's minimum cell, 5 unless its policy sets another."
     ]
     if run.history:
         times = many(len(run.history), "evaluation")
@@ -112,10 +114,10 @@ def _beside(run: StoredRun) -> list[str]:
         )
     pooled = (run.run_summary.pooled or run.run_summary.pooled_validation or {}) if run.run_summary else {}
     if "auroc" in pooled or run.is_search:
-        kept = "; this folder keeps their sum over sites" if run.is_deployed else ""
+        stored = "; this folder has their sum over sites" if run.is_deployed else ""
         lines.append(
             f"For two classes each site {sent} counts of its positives and negatives in bins of the score, merged "
-            f"until none has fewer rows than its least cell{kept}."
+            f"until none is below its minimum cell{stored}."
         )
     return lines
 
@@ -133,9 +135,7 @@ def _amounts(ledger: LedgerTotals, run: StoredRun) -> str:
     if ledger.asked:
         words += f" Clients were asked {ledger.asked:,} times and answered {ledger.answered:,} times."
     if run.is_search:
-        words += (
-            " That is the chosen run alone; each of the other candidates that were tried costs about as much again."
-        )
+        words += " That is the chosen run only; each other candidate costs about as much again."
     return words
 
 
@@ -160,31 +160,39 @@ def _by_site(sites: Mapping[str, SiteAnswers]) -> list[Block]:
     caption = "With headers and evaluations, without encryption"
     found: list[Block] = [PageTable(heads, rows, caption=caption)]
     if missed:
-        found.append(Text(f"Left out of some exchanges: {', '.join(missed)}. Their rows counted less.", "caution"))
+        found.append(Text(f"Left out of some exchanges: {', '.join(missed)}. Their rows had less weight.", "caution"))
     return found
 
 
-FEW = 5  # rows behind a feature, below which single rows may be told
+FEW = 5  # rows behind a feature, below which single rows may be disclosed
 
 
 def release(run: StoredRun) -> Section | None:
-    """What attacks by membership inference found; None if the model was not checked, or has changed since."""
+    """The results of membership inference; None if the model was not checked, or has changed since.
+
+    Args:
+        run: The run.
+    """
     check = run.release
     if check is None:
         return None
     rows = [[name, f"{auroc.value:.3f}", _interval(auroc)] for name, auroc in check.attacks.items()]
     blocks: list[Block] = [
         Text(verdict(check), "caution" if check.successful else "text"),
-        PageTable(["attack", "AUROC", "95 % interval"], rows, caption="Telling training rows from held-out rows"),
+        PageTable(
+            ["attack", "AUROC", "95 % interval"],
+            rows,
+            caption="Membership inference: training rows against held-out rows",
+        ),
         Text(
-            f"{CHANCE:g} is guessing, 1 is certainty. {many(check.members, 'training row')} and "
-            f"{many(check.others, 'held-out row')} of the same sites were told apart by the model's loss, and by the "
-            f"likelihood ratio against {many(check.shadows, 'shadow model')}, trained by the same recipe.",
+            f"{CHANCE:g} is guessing, 1 is certainty. The attacks classify {many(check.members, 'training row')} and "
+            f"{many(check.others, 'held-out row')} of the same sites by the model's loss, and by the likelihood ratio "
+            f"against {many(check.shadows, 'shadow model')} of the same recipe.",
             "note",
         ),
         *(Text(line) for line in _cell_and_bound(check)),
     ]
-    return Section("release", "May the model be handed on?", blocks)
+    return Section("release", "May the model be released?", blocks)
 
 
 def verdict(check: ReleaseCheck) -> str:
@@ -196,11 +204,11 @@ def verdict(check: ReleaseCheck) -> str:
     best = max(check.attacks.values(), key=lambda auroc: auroc.value)
     if check.successful:
         return (
-            f"Do not hand this model on as it is: the attack by {' and by '.join(check.successful)} tells training "
-            f"rows from others better than chance (AUROC up to {best.value:.3f}). Train with fewer features or rounds, "
-            "a larger penalty or differential privacy, and check again."
+            f"Do not release this model: the attack by {' and by '.join(check.successful)} recognises training rows "
+            f"better than chance (AUROC up to {best.value:.3f}). Train with fewer features or rounds, a larger penalty "
+            "or differential privacy, and check again."
         )
-    return f"No attack told training rows from others better than chance (AUROC at most {best.value:.3f})."
+    return f"No attack recognised training rows better than chance (AUROC at most {best.value:.3f})."
 
 
 def _cell_and_bound(check: ReleaseCheck) -> list[str]:
@@ -208,7 +216,7 @@ def _cell_and_bound(check: ReleaseCheck) -> list[str]:
     cell = check.smallest_cell
     if cell is not None:
         rarer = "" if cell.rarer is None else f", {cell.rarer:,} of them of the rarer class there"
-        few = "; so few may be told from its weight: merge the category with another" if cell.rows < FEW else ""
+        few = "; so few may be disclosed by its weight: merge the category with another" if cell.rows < FEW else ""
         lines.append(f"Smallest cell: {visible(cell.feature)} has {many(cell.rows, 'training row')}{rarer}{few}.")
     bound = check.privacy
     if bound is not None:

@@ -1,4 +1,4 @@
-"""What a linear model makes of each column, its ratios with intervals, and the intercepts of the sites."""
+"""The coefficients of a linear model by column, ratios with intervals, and the intercepts of the sites."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ UNITS = {
     SCORE: "The score ranks rows; it is no probability, so that only signs and relative sizes mean something.",
 }
 NOTE = (
-    " A number column is shown for one standard deviation more of it. Of a column of categories, what counts is the "
-    "difference between two of its bars; a value that is not listed has 0. All other columns are held fixed, so that "
-    "two columns that say nearly the same share their effect. In training the weights were pulled towards 0. They "
-    "describe what the model does; they are no causes, and they have no intervals."
+    " Of a numeric column the effect of one standard deviation is shown. For categories, the effect is the difference "
+    "between two bars; a value that is not listed has 0. All other columns are held fixed, so that correlated columns "
+    "share their effect. The weights were shrunk towards 0 in training; they describe the model, are not causal and "
+    "have no intervals."
 )
 RATIO_OF = {"odds ratio": "the odds of the outcome", "rate ratio": "the rate", "hazard ratio": "the hazard"}
 PENALTY = (
-    " The fit has a small penalty, which draws effects towards none; the intervals and p-values allow for it as for a "
-    "normal prior, so that they hold on average over the columns, and less for a single strong effect among few rows."
+    " The fit has a small penalty, which shrinks effects; intervals and p-values treat it as a normal prior, so that "
+    "they are calibrated on average over the columns, and less so for a single strong effect among few rows."
 )
 ASSOCIATIONS = (
-    " Each p-value is of its column alone (Wald), without a correction for how many there are. These are associations "
-    "given the other columns, and no causes."
+    " Each p-value is of one column (Wald test), without a correction for multiple tests. These are associations given "
+    "the other columns, not causal effects."
 )
 
 
@@ -157,10 +157,10 @@ def _with_intervals(found: Coefficients, choice: str) -> list[Block]:
     other = f" The chosen model is another: {visible(choice)}." if choice != found.of else ""
     patients = "" if found.patients is None else f" of {found.patients:,} patients, whose rows count together"
     what = (
-        f"Each compares {RATIO_OF[found.measure]} of two rows that differ in this column alone, by the unit that is "
-        "named; 1 is no effect. "
+        f"Each compares {RATIO_OF[found.measure]} of two rows that differ only in this column, by the named unit; 1 is "
+        "no effect. "
         if ratio
-        else "Each is the mean change of the outcome for the unit that is named, all other columns alike. "
+        else "Each is the mean change of the outcome for the named unit, with all other columns equal. "
     )
     more = f" The {MOST_BARS} clearest of {len(rows)} are drawn; the table has all." if len(rows) > MOST_BARS else ""
     blocks: list[Block] = [
@@ -198,14 +198,22 @@ def _influence(found: Coefficients) -> PageTable:
 
 
 def unit_of(run: StoredRun) -> str:
-    """What the weights add to: log odds where scores were fitted to probabilities or trained as such, else a score."""
+    """What the weights add to: log odds if scores are calibrated or trained as such, else a score.
+
+    Args:
+        run: The run.
+    """
     fitted = run.finished is not None and run.finished.probabilities is not None
     trained = run.setting("problem", "loss") in ("logistic", "cross-entropy") and not run.is_search
     return ODDS if fitted or trained else SCORE
 
 
 def linear_effects(run: StoredRun) -> list[Effect]:
-    """The weights of a model that is one linear layer over the encoded features; empty for other models."""
+    """The weights of a model that is one linear layer over the encoded features; empty for other models.
+
+    Args:
+        run: The run.
+    """
     if not run.features or not run.files.model.exists():
         return []
     try:
@@ -285,7 +293,7 @@ def _intercepts(sites: Sequence[Effect], unit: str) -> Chart:
         f" The {MOST_SITES // 2} highest and the {MOST_SITES // 2} lowest are drawn; the table has all." if few else ""
     )
     return Chart(
-        title="Sites: what is added at each, whatever the row says",
+        title="Intercepts of the sites",
         svg=bars(
             [_bar(visible(e.feature.category), e.change) for e in shown],
             _axis([e.change for e in shown], unit),
@@ -293,14 +301,14 @@ def _intercepts(sites: Sequence[Effect], unit: str) -> Chart:
         ),
         description=text,
         table=_table("site", [(visible(e.feature.category), e.change) for e in ordered], unit),
-        note="A site's own intercept holds what its columns do not tell: other patients, treatment or coding. "
-        "The fewer rows a site has, the more it is pulled towards 0. A new site gets the mean of all, weighed by rows."
+        note="The intercept of a site has what the columns do not explain: other patients, treatment or coding. "
+        "The fewer rows a site has, the more it is shrunk towards 0. A new site gets the mean of all, weighted by rows."
         + drawn,
     )
 
 
 def _curves(read: Sequence[Effect], hinged: set[str], unit: str) -> Chart:
-    """Columns whose effect bends: the sum of their line and hinges over two standard deviations each way."""
+    """Columns with a nonlinear effect: the sum of their line and hinges over two standard deviations each way."""
     z = np.linspace(-2, 2, 41)
     found = []
     for column in hinged:
@@ -316,7 +324,7 @@ def _curves(read: Sequence[Effect], hinged: set[str], unit: str) -> Chart:
     at = (-2, -1, 0, 1, 2)
     rows = [(name, *(decimal(float(v), 3, sign=True) for v in np.interp(at, z, y))) for name, y in found]
     return Chart(
-        title="Columns whose effect bends",
+        title="Columns with a nonlinear effect",
         svg=line_chart(
             lines,
             ChartAxis("standard deviations from the mean of the column", -2, 2),
@@ -347,6 +355,6 @@ def _axis(values: Sequence[float], unit: str) -> ChartAxis:
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
-    """A range that is a little wider, and never empty."""
+    """A slightly wider range, which is never empty."""
     edge = 0.08 * (high - low) or 1.0
     return low - edge, high + edge

@@ -1,4 +1,4 @@
-"""The rows of each client: how many, how unlike the clients are, and which cells were missing."""
+"""The rows of each client: their numbers, the heterogeneity of the clients, and missing cells."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RowsByClient:
 
     @property
     def heterogeneity(self) -> float | None:
-        """The mean distance of a client's shares of classes from those of all, from 0 to 1."""
+        """The mean total variation distance between the class shares of a client and those of all clients."""
         if self.counts is None or not (self.counts.sum(axis=1) > 0).all():
             return None
         each = self.counts / self.counts.sum(axis=1, keepdims=True)
@@ -51,7 +51,11 @@ class RowsByClient:
 
 
 def split(run: StoredRun) -> Section | None:
-    """Of a simulation from split.json, of a deployed run from the counts that the sites sent."""
+    """The rows of each client: of a simulation from split.json, of a deployed run from the counts that sites sent.
+
+    Args:
+        run: The run.
+    """
     found = _stored(run.split) if run.split else _sent(run.agreed) if run.agreed else None
     if found is None or not found.names:
         return None
@@ -125,17 +129,17 @@ def _in_words(split: RowsByClient) -> str:
 
 
 def _unlike(split: RowsByClient) -> str:
-    """How far the classes of the clients are apart."""
+    """The heterogeneity of the clients in words."""
     found = split.heterogeneity
     if found is None or split.counts is None:
         return ""
     kind = next(
         name
         for most, name in (
-            (0.05, "are nearly alike in their classes"),
-            (0.15, "differ somewhat in their classes"),
-            (0.4, "differ clearly in their classes"),
-            (2.0, "have quite different classes"),
+            (0.05, "have nearly the same class shares"),
+            (0.15, "have slightly different class shares"),
+            (0.4, "have clearly different class shares"),
+            (2.0, "have very different class shares"),
         )
         if found <= most
     )
@@ -231,14 +235,18 @@ def _table(split: RowsByClient) -> PageTable:
 MOST_COLUMNS = 40
 MOST_SITES = 40
 NOTE = (
-    "A missing number is filled with the median of its column over all sites, and where ten or more are missing the "
-    "model also sees that it was. Missing categories are a value of their own. Where one site never fills a column, "
-    "a missing cell says more about the site than about the patient."
+    "Missing numbers are imputed with the median of the column over all sites; with ten or more missing, the model "
+    "also has an indicator. Missing categories are a category of their own. If a site never fills a column, a missing "
+    "cell says more about the site than about the patient."
 )
 
 
 def missing_cells(run: StoredRun) -> Section | None:
-    """Shares of missing cells; None where the run does not know."""
+    """Shares of missing cells; None if the run does not know.
+
+    Args:
+        run: The run.
+    """
     if run.search_summary is None or "missing" not in run.search_summary.model_fields_set:
         return None
     columns = run.search_summary.missing

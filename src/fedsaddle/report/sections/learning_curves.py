@@ -1,4 +1,4 @@
-"""How a run went: its measures over the rounds, beside FedAvg's where there is a history of it."""
+"""The learning curves of a run, with those of FedAvg where it was trained too."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import PARTS, cased, is_share, many, short, titled
 
 BASELINE = "FedAvg"
-RANKING = ("auroc", "average_precision")  # drawn; the other figures of the ranking stand in the table
+RANKING = ("auroc", "average_precision")  # drawn; the other figures of the ranking are in the table
 NOT_DRAWN = ("partial_auroc_30", "partial_auroc_50", "two_way_partial_auroc", "best_site_auroc", "std_site_auroc")
 FALLING = ("gradient", "gap", "distance")  # measures that go to 0: on a logarithmic axis
 
 
 def learning_curves(run: StoredRun) -> Section | None:
-    """The measures of each evaluation, for runs with more than one."""
+    """The measures of each evaluation; None for runs with fewer than two.
+
+    Args:
+        run: The run.
+    """
     if len(run.history) < 2:
         return None
     blocks: list[Block] = [Text(_about(run))]
@@ -46,17 +50,17 @@ def _about(run: StoredRun) -> str:
     words = [f"{many(len(run.history), 'evaluation')} from round {first:,} to round {last:,}."]
     kept = run.finished.selected_round if run.finished else None
     reasons = {
-        "interrupted": "The run was interrupted: what stands here is not its end.",
-        "target": f"It ended because its target was reached ({run.finished.target if run.finished else ''}).",
-        "patience": "It ended early, because evaluations no longer became better.",
-        "diverged": "It diverged: its figures went to infinity, and there is no model. A smaller step may help.",
+        "interrupted": "The run was interrupted before its end.",
+        "target": f"It stopped because its target was reached ({run.finished.target if run.finished else ''}).",
+        "patience": "It stopped early, as evaluations no longer improved.",
+        "diverged": "It diverged: its loss became infinite, and there is no model. Try a smaller step.",
     }
     if run.summary is not None and run.summary.stopped in reasons:
         words.append(reasons[run.summary.stopped])
     if kept is not None:
-        words.append(f"The model of round {kept:,} was kept{'; a grey line marks it' if kept != last else ''}.")
+        words.append(f"The model of round {kept:,} was selected{'; a grey line marks it' if kept != last else ''}.")
     if run.baseline and run.name != BASELINE:
-        words.append("FedAvg, trained on the same rows, stands beside it.")
+        words.append("FedAvg, trained on the same rows, is shown for comparison.")
     return " ".join(words)
 
 
@@ -95,7 +99,7 @@ def _pooled(run: StoredRun, measure: str) -> Chart | None:
         line_chart([*lines, *kept], x, y, key=f"curve-{measure}"),
         words,
         _table(run.name, ours, theirs, cased(measure)),
-        note=f"Measured on {where}. The axis shows only the range that occurs, so small differences look large."
+        note=f"Measured on {where}. The axis covers only the observed range, so that small differences look large."
         if measure in RANKING
         else "",
     )
@@ -135,11 +139,11 @@ def _line(name: str, points: tuple[list[int], list[float]], style: str, errors: 
 
 
 def _kept(run: StoredRun, y: ChartAxis) -> list[Line]:
-    """A mark at the round whose model was kept, unless it is the last."""
+    """A mark at the round whose model was selected, unless it is the last."""
     kept = run.finished.selected_round if run.finished else None
     if kept is None or kept == run.history[-1].round:
         return []
-    return [Line(f"kept: round {kept:,}", [kept, kept], [y.low, y.high], "guide")]
+    return [Line(f"selected: round {kept:,}", [kept, kept], [y.low, y.high], "guide")]
 
 
 def _over_clients(run: StoredRun, part: PartName, measure: str) -> Chart:
@@ -185,7 +189,7 @@ def _statistics(
 
 
 def _ranks_only(record: Round) -> bool:
-    """Whether the loss is the objective of a run about the order of rows: it says nothing to a reader."""
+    """Whether the loss is the objective of a run that optimises a ranking: it is not meaningful to a reader."""
     return "auroc" in _pooled_figures(record) and set(record.main_measures) == {"loss"}
 
 

@@ -1,4 +1,4 @@
-"""How well the model tells two classes apart, and what the sections on two classes share."""
+"""How well the model separates two classes, and what the sections on two classes share."""
 
 from __future__ import annotations
 
@@ -169,7 +169,11 @@ _KNOWN: WeakKeyDictionary[StoredRun, TwoClasses | None] = WeakKeyDictionary()
 
 
 def two_classes(run: StoredRun) -> TwoClasses | None:
-    """The figures of a run with two classes, from its predictions or else from roc.json; None without any."""
+    """The figures of a run with two classes, from its predictions or else from roc.json; None for other runs.
+
+    Args:
+        run: The run.
+    """
     if run not in _KNOWN:
         _KNOWN[run] = _from_predictions(run) or _stored(run)
     return _KNOWN[run]
@@ -282,7 +286,11 @@ def _threshold(run: StoredRun) -> tuple[float | None, str]:
 
 
 def outcome_of(run: StoredRun) -> str:
-    """What is predicted, such as "died = yes"."""
+    """The outcome that is predicted, such as "died = yes".
+
+    Args:
+        run: The run.
+    """
     label = run.search.label if run.search else run.setting("data", "target")
     positive = run.search_summary.positive if run.search_summary else run.setting("data", "positive")
     if label and positive:
@@ -291,7 +299,7 @@ def outcome_of(run: StoredRun) -> str:
 
 
 def _place(name: str) -> tuple[int, float, str]:
-    """Where a group stands: numbers in their order, then words, then those without a value."""
+    """The sort key of a group: numbers first, then words, then missing values."""
     if name in ("", "(missing)", "(other)"):
         return 2, float(name != "(other)"), name
     first = name.removeprefix("up to ").split(" ", 1)[0]
@@ -309,7 +317,11 @@ RECALLS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def discrimination(run: StoredRun) -> Section | None:
-    """The curves and areas of all rows, and the difference to FedAvg in words."""
+    """The curves and areas of all rows, and the difference from FedAvg.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     if found is None or found.choice.pooled.auroc is None:
         return None
@@ -334,8 +346,8 @@ def _in_words(found: TwoClasses) -> str:
         text += f" The average precision is {precision}; guessing gives {decimal(base, 3)}."
     if found.units is not None and len(found.units):
         text += (
-            f" The rows are those of {many(len(np.unique(found.units)), 'patient')}; the intervals take patients, not "
-            "rows, as drawn independently."
+            f" The rows are from {many(len(np.unique(found.units)), 'patient')}; the intervals treat patients, not "
+            "rows, as independent."
         )
     return text
 
@@ -354,13 +366,20 @@ def _compared_models(found: TwoClasses) -> list[Block]:
 
 
 def verdict(gap: Interval, ours: str, theirs: str, figure: str) -> str:
-    """A difference with its interval, and whether the rows decide."""
+    """A difference with its interval, and whether it is significant.
+
+    Args:
+        gap: Ours minus theirs.
+        ours: The first model.
+        theirs: The other model.
+        figure: Such as "the pooled AUROC".
+    """
     start = f"The difference in {figure} is {with_interval(gap, 3, sign=True)}"
     if gap.low > 0:
-        return f"{start}: {ours} ranks better than {theirs}, by more than chance."
+        return f"{start}: {ours} ranks significantly better than {theirs}."
     if gap.high < 0:
-        return f"{start}: {ours} ranks worse than {theirs}, by more than chance."
-    return f"{start}: too few rows to tell which of the two ranks better."
+        return f"{start}: {ours} ranks significantly worse than {theirs}."
+    return f"{start}: too few rows to decide which of the two ranks better."
 
 
 def _roc(found: TwoClasses) -> Chart:
@@ -397,14 +416,14 @@ def _roc(found: TwoClasses) -> Chart:
         f"ROC curves of the {found.part} rows. AUROC: {areas}. At a false alarm rate of 10 %, {rows[1][1]} % are "
         "found.",
         PageTable(heads, rows, "Share that is found, by the share of false alarms"),
-        "Each point is a threshold: going right costs more false alarms, going up finds more. The higher the curve, "
-        "the better; the dashed line is guessing. The band is the 95 % interval of the curve's height at each "
-        "single point." + _sites_note(choice),
+        "Each point is a threshold: to the right there are more false alarms, upwards more true positives. The higher "
+        "the curve, the better; the dashed line is guessing. The band is the pointwise 95 % interval of the curve."
+        + _sites_note(choice),
     )
 
 
 def _draws(ranking: Ranking) -> int:
-    """Draws for a band: fewer where there are many rows, whose bands are narrow anyway."""
+    """Number of bootstrap draws for a band: fewer for many rows, whose bands are narrow."""
     return 200 if len(ranking.labels) <= MANY_ROWS else 60
 
 
@@ -428,7 +447,13 @@ def _plain_curve(model: ModelRanking, style: str) -> Line:
 
 
 def thinned(x: Floats, y: Floats, most: int) -> tuple[Floats, Floats]:
-    """Some points of a curve, with both ends."""
+    """Some points of a curve, with both ends.
+
+    Args:
+        x: Of the points.
+        y: Of the points.
+        most: Number of points at most.
+    """
     at = np.unique(np.linspace(0, len(x) - 1, min(most, len(x))).round().astype(int))
     return x[at], y[at]
 
@@ -442,7 +467,7 @@ def _sites_note(model: ModelRanking) -> str:
     if model.ranking is None or not ranked:
         return ""
     if len(ranked) > MOST_LINES:
-        return f" The wider band holds the middle 80 % of the {len(ranked)} sites that have a curve."
+        return f" The wider band contains the middle 80 % of the {len(ranked)} sites that have a curve."
     return f" Faint lines are the {many(len(ranked), 'site')} with at least five rows of each class."
 
 
@@ -498,8 +523,8 @@ def _precision_recall(found: TwoClasses) -> Chart | None:
         PageTable(
             ["found", *(f"right alarms of {name}, %" for name in curves)], rows, "Right alarms, by the share found"
         ),
-        f"Each point is a threshold: to find more, one has to accept more false alarms. Without a model "
-        f"{percent(base)} of the alarms would be right (dashed). At the left, where alarms are few, the band is wide.",
+        f"Each point is a threshold: a higher recall costs precision. By guessing, {percent(base)} of the alarms would "
+        "be right (dashed). At the left, where there are few alarms, the band is wide.",
     )
 
 

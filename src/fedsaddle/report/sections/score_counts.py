@@ -1,4 +1,4 @@
-"""Figures of a deployed run on two classes, from the counts in bins of the score that sites may share."""
+"""Figures of a deployed run on two classes, from counts of the scores in bins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedsaddle.text import visible
 LISTED = 200
 SCROLLED = 40
 WIDEST = 0.02  # of the AUROC that fits the points of a curve
-NO_COUNTS = "no counts: too few rows of a class, or no answer"
+NO_COUNTS = "no counts: too few rows of a class, or no reply"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Counts:
 
     @property
     def widest(self) -> float:
-        """The width of the widest group of merged bins, as a share of all."""
+        """The width of the widest group of merged bins, as a share of the range."""
         return self.figures.widest or 1 / self.bins
 
     @property
@@ -69,7 +69,7 @@ class Counts:
 
     @property
     def drawn(self) -> bool:
-        """Whether the counts say enough for a curve."""
+        """Whether the counts are precise enough for a curve."""
         area = None if self.known is None else self.known.auroc()
         return area is not None and 2 * area.error <= WIDEST
 
@@ -82,7 +82,7 @@ class Counts:
 
     @property
     def whose(self) -> str:
-        """All sites, or all but those without counts."""
+        """All sites, or all except those without counts."""
         missing = [visible(name) for name in self.figures.without_counts]
         return "all sites" + (f" but {', '.join(missing)}" if missing else "")
 
@@ -111,11 +111,15 @@ class Counts:
 
 
 def counts_of(run: StoredRun) -> Counts | None:
-    """The stored counts; None where there are none of both classes."""
-    stored = run.run_summary.scores if run.run_summary else None
-    if run.run_summary is None or stored is None or stored.edges != "sigmoid" or not all(stored.sides):
+    """The stored counts; None without counts of both classes.
+
+    Args:
+        run: The run.
+    """
+    stored = run.finished.scores if run.finished else None
+    if run.finished is None or stored is None or stored.edges != "sigmoid" or not all(stored.sides):
         return None
-    fitted, threshold = run.run_summary.probabilities, run.run_summary.threshold
+    fitted, threshold = run.finished.probabilities, run.finished.threshold
     platt = None if fitted is None else Platt(fitted.slope, fitted.intercept)
     return Counts(stored, _histogram(stored), platt, None if threshold is None else threshold.probability)
 
@@ -133,7 +137,11 @@ def _histogram(stored: ScoreCounts) -> ScoreHistogram | None:
 
 
 def site_areas(counts: Counts) -> Chart | PageTable | None:
-    """The AUROC of each site: its own, with the interval; bounds where it does not say it, and why."""
+    """The AUROC that each site computes, with its interval; else its bounds, or why there are none.
+
+    Args:
+        counts: Of the run.
+    """
     sites = counts.figures.sites
     if not sites:
         return None
@@ -179,15 +187,19 @@ def site_areas(counts: Counts) -> Chart | PageTable | None:
             reference=0.5,
             key="sites",
         ),
-        f"{many(judged, 'site has', 'sites have')} rows enough of both classes for a figure.",
+        f"{many(judged, 'site has', 'sites have')} enough rows of both classes for a figure.",
         table,
-        note="Each site computes its own figure from its own rows. Lines are 95 % intervals.",
+        note="Each site computes its figure from its own rows. Lines are 95 % intervals.",
         scrolls=len(rows) > SCROLLED,
     )
 
 
 def site_alarms(counts: Counts) -> PageTable | None:
-    """What alarms mean at each site, at the agreed thresholds where no count is small."""
+    """The confusion matrix of each site at the agreed thresholds, if no count is small.
+
+    Args:
+        counts: Of the run.
+    """
     cells = []
     for name, own in list(counts.figures.sites.items())[:LISTED]:
         up, down = own.positives, own.negatives
@@ -199,16 +211,20 @@ def site_alarms(counts: Counts) -> PageTable | None:
                 cells.append([visible(name), short(counts.chance(at.score)), *(f"{n:,}" for n in numbers)])
     if not cells:
         return None
-    heads = ["site", "threshold", "true alarms", "false alarms", "positives missed", "right all-clears"]
-    return PageTable(heads, cells, caption="Tables of the sites' own, where no number is small")
+    heads = ["site", "threshold", "true positives", "false positives", "false negatives", "true negatives"]
+    return PageTable(heads, cells, caption="Confusion matrices of the sites without small counts")
 
 
 TENTHS = 10
-TITLE = "How well the model tells the two classes apart"
+TITLE = "How well the model separates the two classes"
 
 
 def score_counts(run: StoredRun) -> Section | None:
-    """ROC, precision and recall, thresholds, calibration and sites, with what the counts leave open."""
+    """ROC, precision and recall, thresholds, calibration and sites, with bounds where counts are merged.
+
+    Args:
+        run: The run.
+    """
     counts = counts_of(run)
     if counts is None:
         return None
@@ -219,14 +235,14 @@ def score_counts(run: StoredRun) -> Section | None:
     )
     if counts.figures.summed:
         return Section("score-counts", TITLE, [*_summed(counts, about), *_of_each_site(counts)])
-    about = f"All figures over several sites come from counts. {about} Within a bin the order is unknown: "
+    about = f"All figures over several sites are computed from counts. {about} Within a bin the order is unknown: "
     about += "figures have bounds, the best and the worst case."
     if counts.known is None:
         return Section("score-counts", TITLE, _bounds_only(counts, about))
     if counts.merged:
         about += (
-            f" Sites merge bins with few rows, up to a width of {short(counts.widest)}; in curves and thresholds the "
-            "middle of a merged bin stands for its rows."
+            f" Sites merge bins with few rows, up to a width of {short(counts.widest)}; in curves and thresholds "
+            "rows are placed at the middle of a merged bin."
         )
     blocks: list[Block] = [Text(about), Text(_in_words(counts)), _roc(counts), _precision(counts), _thresholds(counts)]
     calibration = _calibration(counts)
@@ -240,11 +256,11 @@ def _of_each_site(counts: Counts) -> list[Block]:
 
 
 def _summed(counts: Counts, about: str) -> list[Block]:
-    """From counts that were added up behind masks: figures are exact, and curves where small counts leave them."""
+    """From counts that were summed by secure aggregation: exact figures, and curves unless counts are small."""
     least = counts.figures.least
     about += (
-        " The counts were added up behind masks, so that nobody saw those of a site. Figures of all rows follow from "
-        "the sum."
+        " The counts were summed by secure aggregation, so that the counts of a site stayed hidden. Figures of all "
+        "rows are computed from the sum."
     )
     if least > 1:
         about += f" Counts on this page are of {least} rows or more (minimum_cell): neighbouring bins are merged."
@@ -261,7 +277,7 @@ def _summed(counts: Counts, about: str) -> list[Block]:
 
 
 def _agreed_thresholds(counts: Counts, slides: bool) -> ThresholdSlider | PageTable:
-    """What alarms mean at the thresholds: shares with intervals, or bounds where a count would be small."""
+    """Sensitivity, specificity, PPV and NPV at the thresholds, with intervals, or bounds if a count is small."""
     rows, chosen = [], counts.threshold
     for at in counts.figures.thresholds or ():
         chance = counts.chance(at.score)
@@ -279,7 +295,7 @@ def _agreed_thresholds(counts: Counts, slides: bool) -> ThresholdSlider | PageTa
         ["threshold", "sensitivity", "specificity", "right alarms (PPV)", "right all-clears (NPV)", "alarms"], rows,
         caption=f"Thresholds on the {counts.rows} of {counts.whose}, with 95 % intervals"
         + (" of patients" if counts.figures.patients else "")
-        + "; a range without one means that the exact share would tell a small count",
+        + "; a range without one means that the exact share would disclose a small count",
     )  # fmt: skip
     if not slides or chosen is None:
         return table
@@ -293,7 +309,7 @@ def _agreed_thresholds(counts: Counts, slides: bool) -> ThresholdSlider | PageTa
 
 
 def _known(known: Ends | None, interval: Ends | None) -> str:
-    """A share with its interval, or the range that small counts leave."""
+    """A share with its interval, or its bounds if a count is small."""
     if known is None:
         return "–"
     if interval is None:
@@ -302,18 +318,18 @@ def _known(known: Ends | None, interval: Ends | None) -> str:
 
 
 def _bounds_only(counts: Counts, about: str) -> list[Block]:
-    """What is known where sites have merged bins to wide groups: bounds, and nothing that looks like more."""
+    """The bounds alone, if sites have merged bins to wide groups."""
     about += (
         f" Sites merge bins with few rows (minimum_cell), here up to a width of {short(counts.widest)} of the range of "
-        "scores from 0 to 1. Where in a merged bin the rows lie is unknown. So over all sites there are no curves, no "
-        "calibration, no confidence intervals and no chosen threshold. With secure aggregation and three sites or more "
-        "the counts are added up before they are merged, and these figures are exact."
+        "scores from 0 to 1. The position of rows within a merged bin is unknown. So over all sites there are no "
+        "curves, calibration, confidence intervals or chosen threshold. With secure aggregation and three sites or "
+        "more the counts are summed before they are merged, and these figures are exact."
     )
     area, precision = counts.figures.pooled.auroc_bounds, counts.figures.pooled.average_precision_bounds
     words = "" if area is None else f"The AUROC lies in the range {bounds(*area)}."
     if precision is not None:
         share = counts.sides[0] / sum(counts.sides)
-        words += f" The average precision lies in the range {bounds(*precision)}; guessing would have {short(share)}."
+        words += f" The average precision lies in the range {bounds(*precision)}; guessing gives {short(share)}."
     blocks: list[Block] = [Text(about), Text(words.strip())]
     rows = [_bounds_at(at) for at in counts.figures.thresholds or ()]
     if rows:
@@ -352,8 +368,8 @@ def _in_words(counts: Counts) -> str:
         words += "" if summed else f" {titled(_left(known))}."
     if area is not None:
         words += (
-            f" The chance of having drawn these {'patients' if counts.figures.patients else 'rows'} leaves "
-            f"{short(area.low)} to {short(area.high)} (95 % interval)."
+            f" Its 95 % interval is {short(area.low)} to {short(area.high)}, with "
+            f"{'patients' if counts.figures.patients else 'rows'} treated as independent."
         )
     if within is not None:
         words += f" Among rows of one site it is {short(within.value)} ({short(within.low)} to {short(within.high)})."
@@ -365,12 +381,12 @@ def _in_words(counts: Counts) -> str:
         words += f" The average precision lies in the range {bounds(*precision)}"
     else:
         words += f" The average precision is {short(sum(precision) / 2)} ({_left(precision)})"
-    return f"{words}; guessing would have {short(share)}."
+    return f"{words}; guessing gives {short(share)}."
 
 
 def _left(known: tuple[float, float]) -> str:
-    """What the bins leave of a figure."""
-    return "the bins hide nothing of it" if known[1] - known[0] < 2e-6 else f"the bins leave {bounds(*known, 4)}"
+    """The precision of a figure from binned counts."""
+    return "exact in spite of the bins" if known[1] - known[0] < 2e-6 else f"bounds of the bins {bounds(*known, 4)}"
 
 
 def _roc(counts: Counts) -> Chart:
@@ -393,16 +409,16 @@ def _roc(counts: Counts) -> Chart:
         "ROC curve of all sites together",
         line_chart(
             lines,
-            ChartAxis("negatives that are called positive", 0, 1, percent=True),
-            ChartAxis("positives that are found", 0, 1, percent=True),
+            ChartAxis("false positive rate", 0, 1, percent=True),
+            ChartAxis("sensitivity", 0, 1, percent=True),
             square=True,
             key="roc",
         ),
         f"At 10 % false alarms among the negatives, {rows[1][1]} of the positives are found.",
-        PageTable(["negatives that are called positive", "positives that are found"], rows),
+        PageTable(["false positive rate", "sensitivity"], rows),
         note=""
         if counts.merged
-        else "Points at the edges of bins are exact. The band holds every curve that fits the counts.",
+        else "Points at the edges of bins are exact. The band contains every curve that fits the counts.",
     )
 
 
@@ -436,13 +452,13 @@ def _precision(counts: Counts) -> Chart:
         "Precision and recall of all sites together",
         line_chart(
             [line, guess],
-            ChartAxis("positives that are found", 0, 1, percent=True),
-            ChartAxis("alarms that are right", 0, 1, percent=True),
+            ChartAxis("sensitivity", 0, 1, percent=True),
+            ChartAxis("precision", 0, 1, percent=True),
             square=True,
             key="precision",
         ),
         f"Where half of the positives are found, {rows[1][1]} of the alarms are right.",
-        PageTable(["positives that are found, at least", "alarms that are right"], rows),
+        PageTable(["sensitivity, at least", "precision"], rows),
     )
 
 
@@ -503,7 +519,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _calibration(counts: Counts) -> Chart | None:
-    """Promised and observed shares of positives in tenths of the rows, by Platt's numbers from validation rows."""
+    """Predicted and observed shares of positives in tenths of the rows, by Platt scaling on validation rows."""
     if counts.platt is None or counts.platt.slope <= 0:
         return None
     share = counts.middle
@@ -528,7 +544,7 @@ def _calibration(counts: Counts) -> Chart | None:
             [i.high for _, i, _ in groups],
             markers=True,
         ),
-        Line("as promised", [0.0, 1.0], [0.0, 1.0], "guide"),
+        Line("perfect calibration", [0.0, 1.0], [0.0, 1.0], "guide"),
     ]
     rows = [
         [percent(p, 1), percent(i.value, 1), f"{percent(i.low, 1)} to {percent(i.high, 1)}", f"{n:,}"]
@@ -537,18 +553,18 @@ def _calibration(counts: Counts) -> Chart | None:
     expected = sum(p * n for p, _, n in groups) / sum(n for _, _, n in groups)
     observed = counts.histogram.sides[0] / sum(counts.histogram.sides)
     return Chart(
-        "Do probabilities mean what they say?",
+        "Calibration curve",
         line_chart(
             lines,
-            ChartAxis("promised", 0, 1, percent=True),
+            ChartAxis("predicted", 0, 1, percent=True),
             ChartAxis("observed", 0, 1, percent=True),
             square=True,
             key="calibration",
         ),
-        f"On average {percent(expected, 1)} were promised and {percent(observed, 1)} observed.",
-        PageTable(["promised", "observed", "95 % interval", "rows"], rows),
+        f"On average {percent(expected, 1)} were predicted and {percent(observed, 1)} observed.",
+        PageTable(["predicted", "observed", "95 % interval", "rows"], rows),
         note=(
-            "Rows of all sites in ten groups of like size. Probabilities follow from the score by two numbers "
-            "(Platt's) that fit the validation rows."
+            "Rows of all sites in ten groups of similar size. Probabilities are calibrated by Platt scaling on the "
+            "validation rows."
         ),
     )

@@ -1,4 +1,4 @@
-"""What a search tried and why it chose what it chose; settings, versions, and the commands to repeat a run."""
+"""The trials of a search and the reason of its choice; settings, versions, and the commands to repeat a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADS = {
     "candidate": "candidate",
     "step": "step",
     "rounds": "rounds",
-    "selected_round": "kept round",
+    "selected_round": "best round",
     "validation": "validation",
     "gain": "gain",
     "standard_error": "standard error",
@@ -25,7 +25,7 @@ HEADS = {
     "note": "",
 }
 BUDGETS = {"2m": 120, "5m": 300, "10m": 600, "30m": 1800, "1h": 3600, "3h": 10800}
-NOT_RUN = "not run"  # begins the note of a trial that the budget had no time for
+NOT_RUN = "not run"  # begins the note of a trial that the time budget left out
 AIMS = {
     "auroc": "AUROC",
     "average-precision": "average precision",
@@ -35,13 +35,17 @@ AIMS = {
 
 
 def trials(run: StoredRun) -> Section | None:
-    """Every trial, and the comparisons that decided."""
+    """Every trial, and the comparisons that led to the choice.
+
+    Args:
+        run: The run.
+    """
     if not run.trials or run.search_summary is None:
         return None
     table = PageTable(
         [HEADS.get(key, key) for key in run.trials[0]],
         [[visible(cell) for cell in trial.values()] for trial in run.trials],
-        caption="Every trial; `validation` is what counted, on the validation rows.",
+        caption="Every trial; candidates are compared by `validation`, on the validation rows.",
     )
     aim = visible(run.search_summary.aim)
     blocks: list[Block] = [Text(_words(run, run.search_summary))]
@@ -63,7 +67,7 @@ def trials(run: StoredRun) -> Section | None:
                 description="; ".join(f"{row.name}: {decimal(row.value or 0, 4, sign=True)}" for row in rows) + ".",
                 table=table,
                 note="The bars are two standard errors to each side. A candidate replaces the default only if its bar "
-                "lies to the right of 0: with many candidates, one of them is ahead by chance.",
+                "is entirely above 0: with many candidates, one of them is ahead by chance.",
             )
         )
     else:
@@ -93,16 +97,20 @@ def _words(run: StoredRun, summary: SearchSummary) -> str:
     tried = ways_tried(run)
     every = dict.fromkeys(trial.get("candidate", "") for trial in run.trials)
     rest = [visible(name) for name in every if name not in tried]
-    left = f" Not tried, for want of time: {'; '.join(rest)}." if rest else ""
+    left = f" Not tried, as the time budget was used up: {'; '.join(rest)}." if rest else ""
     return (
         f"{_many(len(tried), 'way')} to train {'was' if len(tried) == 1 else 'were'} tried, with the same grid of "
-        "steps for each, extended where its longest or shortest step was the best. The choice is "
-        f"{visible(summary.choice)}{reason_in_words(summary)}. Test rows were not looked at until it was made.{left}"
+        "steps for each, extended if its largest or smallest step was the best. The choice is "
+        f"{visible(summary.choice)}{reason_in_words(summary)}. Test rows were evaluated only after it was made.{left}"
     )
 
 
 def ways_tried(run: StoredRun) -> tuple[str, ...]:
-    """The names of the candidates, without those that the budget had no time for."""
+    """The names of the candidates, without those that the time budget left out.
+
+    Args:
+        run: The search.
+    """
     there = (trial for trial in run.trials if not trial.get("note", "").startswith(NOT_RUN))
     return tuple(dict.fromkeys(trial.get("candidate", "") for trial in there))
 
@@ -137,19 +145,30 @@ MOST_CHARACTERS = 200  # of a value
 
 
 def settings(run: StoredRun) -> Section | None:
-    """How to repeat the run, every setting, and the versions."""
+    """How to repeat the run, every setting, and the versions.
+
+    Args:
+        run: The run.
+    """
     blocks: list[Block] = [Text("The commands to repeat it:"), Code("\n".join(commands(run)))]
     blocks += _provenance(run)
     rows = [(visible(key), shortened(visible(value), MOST_CHARACTERS)) for key, value in flat(run.config)]
     if rows:
         blocks.append(PageTable(("setting", "value"), rows, caption="Every setting, defaults included", folded=True))
     if run.damage:
-        blocks += [Text("Some files of this run could not be read:", "caution"), Bullets([*map(visible, run.damage)])]
+        blocks += [
+            Text("Damaged files of this run, which are left out of this page:", "caution"),
+            Bullets([*map(visible, run.damage)]),
+        ]
     return Section("settings", "Settings, versions, and how to repeat it", blocks)
 
 
 def commands(run: StoredRun) -> list[str]:
-    """The commands that make this run and this page again."""
+    """The commands that repeat this run and this page.
+
+    Args:
+        run: The run.
+    """
     first = run.provenance.command if run.provenance else None
     if not first:
         first = _from_search(run.search) if run.search else "fedsaddle run CONFIG.toml    # with the settings below"

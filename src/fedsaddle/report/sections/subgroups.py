@@ -1,4 +1,4 @@
-"""How the model does at each site and for groups such as women and men, and where it ranks worst."""
+"""Figures of each site and of subgroups such as women and men, and where the model ranks worst."""
 
 from __future__ import annotations
 
@@ -34,13 +34,21 @@ class WorstGroup:
 
 
 def worst_site(run: StoredRun) -> Worst | None:
-    """The site with the lowest AUROC, against pairs of rows within the other sites; None with fewer than two ranked."""
+    """The site with the lowest AUROC, against pairs of rows within the other sites; None with fewer than two ranked.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     return None if found is None else found.worst_site
 
 
 def worst_group(run: StoredRun) -> WorstGroup | None:
-    """The group with the lowest AUROC; its intervals allow for the groups of all columns that were looked at."""
+    """The group with the lowest AUROC; its intervals account for the selection among the groups of all columns.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     if found is None:
         return None
@@ -56,9 +64,12 @@ def worst_group(run: StoredRun) -> WorstGroup | None:
 
 
 def least_found(run: StoredRun) -> str:
-    """The groups of a column that are found least and most often at the threshold, where they differ most; or nothing.
+    """The groups with the lowest and the highest sensitivity, of the column where they differ most; or nothing.
 
     Ranking alone does not show it: a threshold may miss most of one group.
+
+    Args:
+        run: The run.
     """
     found = two_classes(run)
     every = {} if found is None else found.groups
@@ -73,16 +84,20 @@ def least_found(run: StoredRun) -> str:
         return ""
     own = sorted((g.sensitivity.value, g.name) for g in every[column].groups if not g.few and g.sensitivity is not None)
     (low, fewest), (high, most) = own[0], own[-1]
-    verdict = "more than chance explains" if between.low > 0 else "too few rows to be sure"
+    verdict = "significant" if between.low > 0 else "not significant, with so few rows"
     return (
-        f"At the threshold {percent(low)} of those with the outcome are found in the group {visible(column)} {fewest}, "
+        f"At the threshold, sensitivity is {percent(low)} in the group {visible(column)} {fewest}, "
         f"against {percent(high)} in {most} (a gap of {of_100(between.value)} points, {LEVEL} {of_100(between.low)} to "
         f"{of_100(between.high)}): {verdict}."
     )
 
 
 def worst_site_in_words(found: Worst) -> str:
-    """The worst site, and whether it differs from the others by more than chance."""
+    """The worst site, and whether it differs significantly from the others.
+
+    Args:
+        found: The site.
+    """
     return (
         f"The lowest AUROC is that of {found.name}: {with_interval(found.auroc, 3)}, from {found.positives:,} rows "
         f"with and {found.negatives:,} without the outcome. Within the other sites it is "
@@ -91,19 +106,28 @@ def worst_site_in_words(found: Worst) -> str:
 
 
 def gap_in_words(found: Worst, what: str) -> str:
-    """The gap of the worst of several, with an interval that allows for having picked it."""
+    """The gap of the worst of several, with an interval that accounts for the selection.
+
+    Args:
+        found: The worst one.
+        what: "site" or "group".
+    """
     interval = f"95 % interval {decimal(found.gap.low, 3, sign=True)} to {decimal(found.gap.high, 3, sign=True)}"
     start = (
-        f"The difference is {decimal(found.gap.value, 3, sign=True)} ({interval}; both intervals are wide enough for "
-        f"the worst of {found.looks} {what}s picked after looking)"
+        f"The difference is {decimal(found.gap.value, 3, sign=True)} ({interval}; both intervals account for its "
+        f"selection as the worst of {found.looks} {what}s)"
     )
     if found.distinguishable:
-        return f"{start}: the model ranks worse there, by more than chance."
-    return f"{start}: too few rows to be sure that the model ranks worse there than elsewhere."
+        return f"{start}: the model ranks significantly worse there."
+    return f"{start}: too few rows to decide whether the model ranks worse there than elsewhere."
 
 
 def headline(run: StoredRun) -> tuple[Figure, ...]:
-    """The main figures of a run with two classes, for the top of its page; empty without any."""
+    """The main figures of a run with two classes, for the top of its page; empty for other runs.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     if found is None or found.choice.pooled.auroc is None:
         return ()
@@ -111,7 +135,7 @@ def headline(run: StoredRun) -> tuple[Figure, ...]:
     ahead = None if found.difference is None else found.difference.auroc
     if ahead is not None and found.other is not None:
         text = _interval(ahead, digits=3, sign=True)
-        decided = "" if ahead.low > 0 or ahead.high < 0 else "; may be chance"
+        decided = "" if ahead.low > 0 or ahead.high < 0 else "; not significant"
         figures.append(Figure(f"AUROC minus {found.other.name}'s", decimal(ahead.value, 3, sign=True), text + decided))
     at = found.at_threshold
     if at is not None:
@@ -143,7 +167,11 @@ NAMES = {
 
 
 def groups(run: StoredRun) -> Section | None:
-    """A forest plot, a table and the gaps for each column that was asked for."""
+    """A forest plot, a table and the gaps for each subgroup column.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     columns = {} if found is None else found.groups
     if found is None or not columns:
@@ -157,17 +185,15 @@ def groups(run: StoredRun) -> Section | None:
 def _about(found: TwoClasses, columns: dict[str, Subgroups]) -> str:
     at = "" if found.threshold is None else f" at the run's threshold of {percent(found.threshold, 1)}"
     text = (
-        f"Figures of the groups by {' and by '.join(map(visible, columns))}{at}. A figure that fewer than {FEW} rows "
-        f"of a group would decide is left out, and groups with fewer than {FEW} rows of a class are not compared. A "
-        "gap is the largest figure minus the smallest; its interval allows for having picked these two after looking "
-        "at all. Where the rows are too few to be sure, a gap may be there or not. Alarms differ between "
-        "groups also where the outcome does, which is no fault of the model."
+        f"Figures of the groups by {' and by '.join(map(visible, columns))}{at}. Figures that are computed from fewer "
+        f"than {FEW} rows are left out, and groups with fewer than {FEW} rows of a class are not compared. A gap is "
+        "the largest figure minus the smallest; its interval accounts for the selection of these two groups. A gap "
+        "that is not significant may still exist. Alarms also differ between groups because the prevalence of the "
+        "outcome does."
     )
     ranked = sum(group.auroc is not None for own in columns.values() for group in own.groups)
     if len(columns) > 1 and ranked > 5:
-        text += (
-            f" With {ranked} groups in {len(columns)} columns, a gap in one of them is to be expected by chance alone."
-        )
+        text += f" With {ranked} groups in {len(columns)} columns, one gap is to be expected by chance."
     return text
 
 
@@ -200,8 +226,8 @@ def _gap(what: str, gap: Interval, own: Subgroups, name: str) -> str:
         f"{of_100(gap.value)} points (95 % interval {of_100(gap.low)} to {of_100(gap.high)})"
     )
     if gap.low > 0:
-        return f"{start}: more than chance explains."
-    return f"{start}: {'no gap here' if gap.value == 0 else 'too few rows to be sure'}."
+        return f"{start}: significant."
+    return f"{start}: {'no gap' if gap.value == 0 else 'not significant'}."
 
 
 def _group_chart(found: TwoClasses, column: str, own: Subgroups, key: str) -> Chart:
@@ -226,8 +252,8 @@ def _group_chart(found: TwoClasses, column: str, own: Subgroups, key: str) -> Ch
         svg,
         f"AUROC of {many(len(ranked), 'group')} by {column}, with 95 % intervals: {figures or 'none has a figure'}.",
         None,
-        "Each line is a group with its 95 % interval. The AUROC compares rows of the same group only; alarms and "
-        "probabilities, which compare groups, are in the table below.",
+        "Each line is a group with its 95 % interval. The AUROC compares rows of the same group only; the table below "
+        "has alarms and probabilities, which differ between groups.",
     )
 
 
@@ -266,7 +292,11 @@ POOLED, WITHIN = "all sites together", "within sites"
 
 
 def sites(run: StoredRun) -> Section | None:
-    """A forest plot of the sites, and what pooled and within sites mean."""
+    """A forest plot of the sites, and the pooled AUROC beside that within sites.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     if found is None or len(found.choice.sites) < 2 or found.choice.pooled.auroc is None:
         return None
@@ -282,7 +312,11 @@ def sites(run: StoredRun) -> Section | None:
 
 
 def without_figure(found: TwoClasses) -> str:
-    """How many sites have no figure of their own, and why; empty if all have."""
+    """How many sites have no AUROC, and why; empty if all have one.
+
+    Args:
+        found: The run.
+    """
     every = found.choice.sites
     empty = [s for s in every if not s.positives + s.negatives]
     single = [s for s in every if s.single_class and s not in empty]
@@ -303,8 +337,8 @@ def without_figure(found: TwoClasses) -> str:
     elif rest == len(every):
         start = f"None of the {many(rest, 'site')} has an AUROC of its own"
     return (
-        f"{start}: {', '.join(said)}. From so few rows a good ranking cannot "
-        "be told from luck; the rows count in the figures of all sites together."
+        f"{start}: {', '.join(said)}. So few rows cannot distinguish a good ranking "
+        "from chance; they count in the figures of all sites together."
     )
 
 
@@ -312,17 +346,17 @@ def _in_words(found: TwoClasses) -> str:
     choice = found.choice
     text = (
         f"All {found.part} rows together have an AUROC of {with_interval(choice.pooled.auroc, 3)}. It also compares "
-        "rows of different sites, and so asks whether the scores of two sites are on one scale."
+        "rows of different sites, and so depends on whether the scores of two sites are on the same scale."
     )
     if choice.within is not None:
         text += (
-            f" Within sites it is {with_interval(choice.within, 3)}: only rows of the same site are compared, as a "
-            "hospital would that ranks its own patients."
+            f" Within sites it is {with_interval(choice.within, 3)}: only rows of the same site are compared, as when "
+            "a hospital ranks its own patients."
         )
     if found.difference is not None and found.difference.within_site_auroc is not None and found.other is not None:
         gap = found.difference.within_site_auroc
-        decided = "" if gap.low > 0 or gap.high < 0 else ", which may be chance"
-        text += f" Within sites the difference to {found.other.name} is {with_interval(gap, 3, sign=True)}{decided}."
+        decided = "" if gap.low > 0 or gap.high < 0 else ", which is not significant"
+        text += f" Within sites the difference from {found.other.name} is {with_interval(gap, 3, sign=True)}{decided}."
     return text
 
 
@@ -345,7 +379,7 @@ def _site_chart(found: TwoClasses) -> Chart:
     svg = forest(rows, axis, heads=heads, reference=middle, models=models, key="sites")
     best = [choice.sites[k].auroc for k in ranked]
     values = [a.value for a in best if a is not None]
-    spread = f" The sites' own run from {min(values):.3f} to {max(values):.3f}." if values else ""
+    spread = f" Those of the sites range from {min(values):.3f} to {max(values):.3f}." if values else ""
     left_out = len(choice.sites) - len(drawn)
     rest = f" The {many(left_out, 'site')} without a figure are in the table." if left_out else ""
     return Chart(
@@ -354,7 +388,7 @@ def _site_chart(found: TwoClasses) -> Chart:
         f"AUROC of {many(len(ranked), 'site')} with a figure; all sites together {with_interval(pooled.auroc, 3)}, "
         f"within sites {with_interval(choice.within, 3)}.{spread}",
         _site_table(found),
-        "Each line is a site with its 95 % interval; where intervals overlap widely, the sites may not differ at all. "
+        "Each line is a site with its 95 % interval; where intervals overlap widely, the sites may not differ. "
         f"A value of 0.5 is guessing; the dashed line is the value of all sites together.{rest}",
         scrolls=len(rows) > TALL,
     )
