@@ -25,7 +25,7 @@ from fedsaddle.deployment.site_plan import Plan
 from fedsaddle.errors import CannotWrite, Refused
 from fedsaddle.files import write_atomically
 from fedsaddle.privacy.site import digest_of
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 
 FILE, SECRET = "questions.jsonl", "draws-secret"
 OWNER = 0o600

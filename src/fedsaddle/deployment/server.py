@@ -133,7 +133,9 @@ class DeployedRun:
 
     def agree(self, courier: Courier, agreement: Agreement, folder: RunFolder, fingerprint: str) -> None:
         """Let all sites agree to the run, or those that are there if it goes on."""
-        payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
+        payload: dict[str, object] = {
+            "config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding,
+        }  # fmt: skip
         if self.config.privacy.secure_aggregation:
             payload["keys"] = collect_keys(courier, self.config, self.name, folder)
             payload["sizes"] = agreement.sizes["rows"]
