@@ -293,6 +293,12 @@ class CountsAsked(MessagePart):
     config: Digests
     drafts: list[Feature] = Field(max_length=MAX_COLUMNS)
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if len({draft.column for draft in self.drafts}) != len(self.drafts):
+            raise ValueError("a column stands twice")
+        return self
+
 
 class KeysAsked(MessagePart):
     """Server to sites: the names of all sites, each of which makes a key for the run."""

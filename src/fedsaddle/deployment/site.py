@@ -38,7 +38,7 @@ from fedsaddle.deployment.messages import (
     require_shape,
     tell_counts,
 )
-from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
+from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS, only_for_owner
 from fedsaddle.deployment.questions import Measurement, Questions, digest, runs_of_month
 from fedsaddle.deployment.secure_site import SITE_KEYS, SiteIdentity, SiteSecure, read_identity, site_secure, tell_key
 from fedsaddle.deployment.site_measures import Cuts, measure_site, scores_of, spread_question
@@ -108,7 +108,7 @@ class SiteService:
 
     def answer(self, content: bytes) -> bytes:
         """Answer one message; a failure is reported by its kind only, because its text may contain data."""
-        with log_to_folder(log, self.settings.folder), only_modules(self.policy.modules):
+        with only_for_owner(), log_to_folder(log, self.settings.folder), only_modules(self.policy.modules):
             return self._answer(content)
 
     @staticmethod
