@@ -121,7 +121,7 @@ def test_a_resumed_run_repeats_exchanges_with_those_who_counted(policy, tmp_path
     assert not any(one["left_out"] for one in found.summary["sites"].values()), "nobody refuses"
 
 
-PLAN = Plan(4, frozenset({("a", "b")}), frozenset("ab"), {}, {}, True, True, 4)
+PLAN = Plan(4, frozenset({("a", "b")}), frozenset("ab"), everyone=True, carries=True, rehearsed=4)
 
 
 def ask(round: int, exchange: int, task: str) -> Ask:
@@ -191,3 +191,14 @@ def test_a_measured_model_is_the_one_of_its_round_before_and_after_the_task(tmp_
         after.measure(Measurement("w1", "", "test", 1), PLAN, 1)
     with pytest.raises(Refused, match="another model was measured after round 0"):
         after.measure(Measurement("w9", "", "test", 0), PLAN, 9)
+
+
+def test_shares_of_a_sum_are_those_of_the_algorithm():
+    plan = Plan(4, weights={"a": frozenset({"size"}), "b": frozenset({"uniform"}), "c": frozenset({"own", "size"})})
+    sizes = [100, 300, 600]
+    assert plan.shares_objection("a", {0: 0.1, 1: 0.3, 2: 0.6}, sizes) == ""
+    assert plan.shares_objection("a", {0: 0.1, 2: 0.6}, sizes) == "", "of those who answer"
+    assert "not those of the algorithm (size)" in plan.shares_objection("a", {0: 0.8, 1: 0.1, 2: 0.1}, sizes)
+    assert "not those of the algorithm (uniform)" in plan.shares_objection("b", {0: 0.1, 1: 0.3, 2: 0.6}, sizes)
+    assert plan.shares_objection("b", {0: 0.5, 1: 0.5}, sizes) == ""
+    assert plan.shares_objection("c", {0: 0.8, 1: 0.1, 2: 0.1}, sizes) == "", "weights of its own"
