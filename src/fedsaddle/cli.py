@@ -34,6 +34,7 @@ COMMANDS = {  # name -> module and function, or group of commands, in `fedsaddle
     "sweep": "sweep:sweep",
     "compare": "compare:compare",
     "report": "report:report",
+    "predict": "predict:predict",
     "check-release": "report:check_release",
     "watch": "watch:watch",
     "list": "info:list_names",
@@ -53,7 +54,7 @@ class LazyGroup(TyperGroup):
         return [*COMMANDS, *dict.fromkeys(one.name for one in plugins_of(GROUP) if one.name not in COMMANDS)]
 
     def get_command(self, ctx: object, cmd_name: str) -> Any:
-        """One of ours, or a package's; None if nobody has it."""
+        """One of ours, or a package's; None if there is none."""
         if cmd_name in COMMANDS:
             return command_of(cmd_name, f"fedsaddle.commands.{COMMANDS[cmd_name]}")
         plugin = find_plugin(GROUP, "command", cmd_name)
@@ -77,7 +78,7 @@ def command_of(name: str, target: str) -> Any:
     command: Any = typer.main.get_command(found)
     for one in (command, *getattr(command, "commands", {}).values()):
         for parameter in one.params:
-            if parameter.param_type_name == "argument":  # its name says what it is; Typer adds <list[Path]>
+            if parameter.param_type_name == "argument":  # its name suffices; Typer adds <list[Path]>
                 parameter.display_type_rich = lambda ctx: ""
     return command
 
@@ -188,7 +189,7 @@ def usage_error(error: Any) -> str:
         return f"{what} is missing{': ' * bool(about)}{about[:1].lower()}{about[1:]}; {help_command} shows how"
     what = parameter.opts[0] if parameter.opts[0].startswith("-") else str(parameter.name)
     reason = str(error.message).strip().rstrip(".")
-    found = getattr(error.__cause__, "errors", None)  # of pydantic, whose words do not include the value
+    found = getattr(error.__cause__, "errors", None)  # of pydantic, whose message lacks the value
     given = f" = {shortened(repr(found()[0]['input']), LONGEST_VALUE)}" if found is not None else ""
     for ours, theirs in WORDS.items():
         reason = reason.replace(theirs, ours)
@@ -196,7 +197,7 @@ def usage_error(error: Any) -> str:
 
 
 def _nearest_option(name: str, known: Sequence[str]) -> str:
-    """The option that was meant, as far as one can tell: also a key of the config, which `--set` changes."""
+    """A hint at the nearest option, or at the nearest key of a config, which `--set` changes."""
     key = name.lstrip("-").replace("-", "_")
     if "--set" in known and (near := get_close_matches(key, [k.partition(".")[2] for k in KEYS], 1, 0.8)):
         return f"did you mean `--set {next(k for k in KEYS if k.endswith(f'.{near[0]}'))}=...`? "
@@ -256,10 +257,10 @@ def _line(text: str) -> str:
 
 
 class _Pipe(io.FileIO):
-    """A pipe whose reader may go away: a run must not end because somebody looked at its first lines only."""
+    """A pipe that ignores a reader that goes away: `fedsaddle run ... | head` must not end the run."""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write, or pretend to when nobody reads any more."""
+        """Write, or discard the data if the pipe is closed."""
         try:
             return super().write(data)
         except BrokenPipeError:

@@ -66,6 +66,23 @@ def test_sums_over_sites_are_the_figures_and_paired_intervals_of_all_rows(seed):
     assert set(found.differences()) == set(NAMED)
 
 
+@pytest.mark.parametrize("positives", [12, 80])
+def test_sums_of_pairs_are_the_mean_auroc_within_sites(positives):
+    scores, y, units, site = drawn(positives, positives)
+    by_site = np.argsort(site, kind="stable")
+    scores, y, units, site = [s[by_site] for s in scores], y[by_site], units[by_site], site[by_site]
+    found, ends = added(scores, y, units, site, least=1), np.searchsorted(site, range(5))
+    ours, theirs = (rank(s, y, ends, list("abcd"), units=units) for s in scores)
+    for model, exact in enumerate((ours.within_site_auroc, theirs.within_site_auroc)):
+        one = found.within_sites.interval(model)
+        assert (one.value, one.low, one.high) == pytest.approx((exact.value, exact.low, exact.high), abs=1e-10)
+    one, exact = found.within_sites.difference(), difference(ours, theirs).within_site_auroc
+    assert (one.value, one.low, one.high) == pytest.approx((exact.value, exact.low, exact.high), abs=1e-10)
+    alone = added(scores, y, units, site, least=1, models=1).within_sites
+    assert alone.difference() is None
+    assert alone.interval() == found.within_sites.interval(0)
+
+
 def test_squares_are_those_of_the_literal_delong_sums():
     """The influence of a positive is the mean over negatives of whether it is above, less the AUROC, over positives."""
     scores, y, units, site = drawn(5, 12)

@@ -29,12 +29,12 @@ LONGEST_VALUE = 400  # characters of a refused value
 
 @dataclass
 class Output:
-    """How this command prints; `main` begins anew for each command."""
+    """How this command prints; reset for each command."""
 
     json: bool = False
     quiet: bool = False
     printed: bool = False  # whether the document is out
-    lines: list[str] = field(default_factory=list)  # said so far, for a document of lines
+    lines: list[str] = field(default_factory=list)  # printed so far, for a document of lines
 
     def begin(self) -> None:
         """Forget the command before."""
@@ -141,7 +141,7 @@ def json_wanted(arguments: Sequence[str]) -> bool:
 
 
 def _shown(value: object) -> Json:
-    """A refused value as it is, or as text if JSON has no such thing or it is long."""
+    """An invalid value, as text if JSON cannot represent it or if it is long."""
     if value is None or isinstance(value, bool | int | float):
         return value
     return shortened(visible(value if isinstance(value, str) else str(value)), LONGEST_VALUE)

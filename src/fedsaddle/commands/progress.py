@@ -27,7 +27,7 @@ SECONDS_BETWEEN = 30.0  # lines about progress, where there is no bar
 
 
 def has_bar(console: Console) -> bool:
-    """Whether a bar can be drawn: on a real terminal, also if FORCE_COLOR says that a file is one."""
+    """Whether a bar can be drawn: on a real terminal, even if FORCE_COLOR claims that a file is one."""
     return real_terminal(console) and not console.is_dumb_terminal
 
 
@@ -170,7 +170,7 @@ class ModelsProgress(Display):
 
 @dataclass
 class Pace:
-    """How fast runs end, by their weights. Those that are taken from a store take no time and say nothing about it."""
+    """How fast runs end, by their weights. Stored ones take no time and do not count."""
 
     total: float
     clock: Callable[[], float] = time.monotonic

@@ -114,7 +114,7 @@ def check_release(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Attack a model before it is handed on: can training rows be told from others?
+    """Attack a model before release: can training rows be distinguished from others?
 
     Exit code 1 if an attack by membership inference is better than chance. Needs the rows of the run, where they were.
     """

@@ -134,7 +134,7 @@ def _follow(
     """Run at the sites to the end, then print and plot; return the exit code."""
     from fedsaddle.deployment.nvflare.supervise import Supervisor
 
-    latest: Record = {}  # what the server says of its rounds: waiting for sites is no part of its pace
+    latest: Record = {}  # the progress of the server: its pace excludes waiting for sites
 
     def on_progress(content: Record) -> None:
         latest.update(content)

@@ -164,7 +164,7 @@ class Simulation:
         )
 
     def _extend(self, result: Result) -> Record:
-        """What the summary says beside the figures of every run."""
+        """Entries of the summary beside the figures of every run."""
         tuned = {} if self.table_config is None else {"tuned": False}
         lines = cautions_of_run(self.setup.data)
         found = tuned | figures_by_class(result, self.setup.data) | self._rank(result)

@@ -129,7 +129,7 @@ class Shown:
         self.progress = progress
 
     def rounds(self, job: Job, done: int) -> None:
-        """A run has done so many rounds."""
+        """Update the rounds that a run has done."""
         self.progress.part(str(job.folder), min(done / max(job.rounds, 1), 1.0))
 
     def ended(self, job: Job, status: Status) -> None:

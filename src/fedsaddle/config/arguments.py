@@ -149,7 +149,7 @@ def _model(config: ConfigDict, fields: dict[str, Any]) -> type[BaseModel]:
 
 
 def hints_of(target: Callable[..., object]) -> dict[str, object]:
-    """The annotations of a signature; none where a user's name what cannot be found."""
+    """The annotations of a signature; none if they cannot be resolved."""
     plain_class = isinstance(target, type) and not is_dataclass(target)
     try:
         return get_type_hints(getattr(target, "__init__") if plain_class else target)  # noqa: B009

@@ -49,7 +49,7 @@ def build_measures(given: Sequence[MeasureSpec], key: str = "measures") -> tuple
 
 
 def _measure(given: MeasureSpec, key: str) -> MeasureSpec:
-    """The measure that a name or a table means, which may be that of own code; anything else as it is."""
+    """The measure that a name or a table describes, which may be user code; any other value unchanged."""
     table = {"name": given} if isinstance(given, str) else given
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         return given
@@ -68,7 +68,7 @@ PATHS = ("path", "test_path", "folder")  # of [data]; real sites have their own
 
 
 def check_keys(config: Config) -> None:
-    """Raise `BadInput` for a name or a key that nobody knows, and for values of [data], [split] and [algorithm]."""
+    """Raise `BadInput` for unknown names and keys, and for invalid values of [data], [split] and [algorithm]."""
     data, split = config.data, config.split
     options = {key: value for key, value in data.options().items() if key not in PATHS}
     check_options("data", find(DATASETS, "data.name", data.name), options, built=PATHS)
@@ -138,7 +138,7 @@ def build(config: Config) -> Setup:
 
 
 def build_on(config: Experiment, data: FederatedData) -> Setup:
-    """Build the model, the problem, the algorithm and the measures for rows that are at hand."""
+    """Build the model, the problem, the algorithm and the measures for given rows."""
     with within("run"):
         measures = build_measures(config.run.measures, "run.measures")
     data = grouped(config, data)
@@ -234,7 +234,7 @@ def with_local_layers(algorithm: AnyAlgorithm, layers: Sequence[str] | None) -> 
 
 
 def private(config: Experiment, algorithm: AnyAlgorithm) -> AnyAlgorithm:
-    """The algorithm, made private by its clients if [privacy] says so; for whole clients the server does it."""
+    """The algorithm, whose clients add noise if [privacy] asks for it; noise for whole clients is the server's."""
     settings = config.privacy.settings(config.run.rounds)
     if settings is None or settings.unit == "client":
         return algorithm
@@ -360,7 +360,7 @@ def build_rows(config: RowsConfig, seed: int, pooled: bool = False) -> Federated
 
 
 def _made(group: str, known: Entry, key: str, name: str, options: Mapping[str, object]) -> object:
-    """Call what a name stands for; of other people's code, look at what it gives."""
+    """Make the object of a name, and check its type if it is user code."""
     if not known.own:
         made: object = known.load()(**options)
         return made

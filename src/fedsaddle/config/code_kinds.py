@@ -23,7 +23,7 @@ from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem, Pa
 # The narrower kind first: pairs can be minimised, too.
 PROTOCOLS = {"pairwise": PairwiseProblem, "minimax": MinimaxProblem, "minimisation": MinimisationProblem}
 _KIND = 'problem: fs.MinimisationProblem, fs.MinimaxProblem or fs.PairwiseProblem, or set kind = "minimisation"'
-# What each group's names make, the methods that a class must have, and the sentence that says so.
+# What each group's names make, the methods that a class must have, and the sentence of the error.
 _MAKES: dict[str, tuple[type | tuple[type, ...], tuple[str, ...], str]] = {
     "models": (nn.Module, (), "a class that inherits from torch.nn.Module, or a function with `-> nn.Module`"),
     "datasets": (Dataset, (), "a function with `-> fs.Dataset`"),
@@ -44,7 +44,7 @@ _MAKES: dict[str, tuple[type | tuple[type, ...], tuple[str, ...], str]] = {
 
 
 def kind_of(group: str, key: str, name: str, found: object) -> str:
-    """Raise `BadInput` unless `found` can stand for a name of that group; the kind of problem, where it has one."""
+    """Raise `BadInput` unless `found` is valid for a name of that group; return the kind of problem, if it has one."""
     if group == "algorithms":
         return _kind_of_algorithm(key, name, found)
     if group == "problems":

@@ -115,7 +115,7 @@ class NamedModel:
 
 
 def _frozen(model: nn.Module, patterns: object) -> nn.Module:
-    """The model with what `frozen` names left as it is."""
+    """The model, in which the parameters named by `frozen` are not trained."""
     if patterns is None:
         return model
     if not isinstance(patterns, list):

@@ -34,7 +34,7 @@ class Entry:
     defaults: Mapping[str, Json] = field(default_factory=dict)  # arguments that a user may change
     required: Mapping[str, str] = field(default_factory=dict)  # arguments that must be given -> an example
     shapes: str = ""  # of a model: the function that takes its shapes from the data, "module:name"
-    own: str = ""  # the package or module that brings it; empty: it is ours
+    own: str = ""  # the package or module that defines it; empty: FedSaddle
 
     def load(self) -> Any:
         """Import the class or function."""
@@ -90,6 +90,9 @@ _PROBLEM = "fedsaddle.problems"
 PROBLEMS: dict[str, Entry] = {
     "supervised": Entry(
         f"{_PROBLEM}.supervised:Supervised", "mean loss of each client; choose a loss", kind="minimisation"
+    ),
+    "cox": Entry(
+        f"{_PROBLEM}.regression:Cox", "times to an event: proportional hazards, a stratum a client", kind="minimisation"
     ),
     "class-fair": Entry(f"{_PROBLEM}.fair:ClassFair", "min-max: the worst-case mixture of classes", kind="minimax"),
     "group-fair": Entry(f"{_PROBLEM}.groups:GroupFair", "min-max: the worst mixture of groups of rows", kind="minimax"),
@@ -338,7 +341,7 @@ GROUPS: dict[str, Mapping[str, Entry]] = {
 
 
 def entry(table: Mapping[str, Entry], key: str, name: object, group: str = "") -> Entry:
-    """Look up a name: one of the table, `module:name`, or one that a package brings.
+    """Look up a name: one of the table, `module:name`, or one that an installed package adds.
 
     Code of others is imported here, and must be what its group is of. The error for an unknown name suggests the
     nearest one. `group` is that of a table which is not among `GROUPS`.
@@ -382,7 +385,7 @@ def refuse_keys_of_others(section: str, name: str, given: Mapping[str, object]) 
 
 
 def with_brought(table: Mapping[str, Entry], group: str = "") -> dict[str, Entry]:
-    """The table, and after it what installed packages bring: where it is, and who brings it; nothing is imported."""
+    """The table, followed by the entries that installed packages add, with their targets; nothing is imported."""
     others = plugins_of(group or group_of(table)) if group or group_of(table) else ()
     added = {one.name: Entry(one.target, one.target, one.package, own=one.package) for one in others}
     return {**table, **{name: known for name, known in added.items() if name not in table}}
@@ -394,7 +397,7 @@ def group_of(table: Mapping[str, Entry]) -> str:
 
 
 def _own(group: str, key: str, name: str, target: str, brings: str) -> Entry:
-    """The entry of somebody else's code."""
+    """The entry of user code."""
     try:
         code, found = load_code(key, target)
     except BadInput as reason:

@@ -132,7 +132,7 @@ def trackers_of(config: Config) -> list[Callback]:
     """The trackers of [track].
 
     Raises:
-        MissingData: if the package of one is not installed; says how to install it.
+        MissingData: if the package of one is not installed; names the command that installs it.
     """
     track, found = config.track, list[Callback]()
     given: JsonObject = config.model_dump(mode="json", exclude={"track"})
@@ -200,7 +200,7 @@ def _may_change(key: str, old: object, new: object) -> bool:
 
 
 def _with_plan(config: Config, rounds: int) -> Config:
-    """The config, whose privacy is planned for so many rounds; more cannot be run."""
+    """The config with privacy planned for this number of rounds, which is then the most."""
     planned = config.model_copy(update={"privacy": config.privacy.model_copy(update={"rounds": rounds})})
     planned.privacy.settings(config.run.rounds)
     return planned

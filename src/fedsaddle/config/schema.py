@@ -35,11 +35,11 @@ class PrivacySection(BaseModel):
     unit: Literal["row", "patient", "client"] = "row"
     clip: float = Field(1.0, gt=0)  # the largest norm of a row's gradient, or of a client's update
     dual_clip: float | None = Field(None, gt=0)  # of a row's gradient in the second player; none: `clip`
-    loss_bound: float = Field(5.0, gt=0)  # the largest loss of a row that DRFA's clients tell
+    loss_bound: float = Field(5.0, gt=0)  # bound of the losses of rows that DRFA's clients release
     rounds: int | None = Field(None, ge=1, le=1_000_000_000)  # that the noise is planned for; none: those of the run
 
     def of_server(self, rounds: int) -> Settings | None:
-        """What the server of a run of so many rounds does for privacy; None: nothing. Clients' noise is their own."""
+        """The privacy mechanism of the server in a run of that many rounds; None: none, or clients add the noise."""
         from fedsaddle.privacy.settings import Privacy as Settings
 
         if self.secure_aggregation:
@@ -52,7 +52,7 @@ class PrivacySection(BaseModel):
         return found if found is not None and found.unit == "client" else None
 
     def settings(self, rounds: int) -> Settings | None:
-        """The privacy of a run of so many rounds; None if there is none."""
+        """The privacy of a run of that many rounds; None if there is none."""
         if self.epsilon is None:
             return None
         from fedsaddle.privacy.settings import Privacy as Settings
@@ -100,19 +100,18 @@ class NamedSection(BaseModel):
 class DataSection(NamedSection):
     """[data]: the data set and the test split."""
 
-    # share of each client's rows held out for the test, where the data have no official test rows; 0: the run is
-    # measured on its training rows
+    # share of each client's rows held out as test rows, if the data have no official ones; 0: evaluate on training rows
     test_share: float = Field(0.2, ge=0, lt=1)
-    # share of each client's rows held out for validation: the run is measured on them as it goes, and its test rows at
-    # the end only; 0: none
+    # share of each client's rows held out for validation: evaluations are on them, and test rows are evaluated once, at
+    # the end; 0: none
     validation_share: float = Field(0.0, ge=0, lt=1)
-    test_clients: list[str] = []  # clients whose rows are all for the test: nobody trains on them
+    test_clients: list[str] = []  # clients to test on only
     stratify: bool = False  # hold out these shares of each class of each client, rounded up or down at random
-    # share of the second class in every minibatch, for data of two classes; rows are weighed back, so that the
-    # objective stays the same; none: as they come
+    # share of the second class in every mini-batch, for data of two classes; rows are reweighted, so that the objective
+    # is unchanged; none: uniform sampling
     positives_per_batch: float | None = Field(None, gt=0, lt=1)
-    # the least count that a site tells: smaller ones are merged, and values that are rarer at a site are "other" there.
-    # Real sites tell none below their own policy's; a simulation with the same number has the same bits
+    # the smallest count that a site releases: smaller ones are merged, and rarer values of a category become "other".
+    # Real sites release none below that of their policy; a simulation with the same number is bit-identical
     minimum_cell: int = Field(1, ge=1, le=1_000_000)
 
 
@@ -127,29 +126,29 @@ class NoiseSection(BaseModel):
 
     model_config = _STRICT
     flipped_labels: float = 0.0  # share of the rows of every class that get another class
-    mean: float = 0.0  # of what is added to the features of the first client
-    mean_step: float = 0.0  # how much that mean grows from client to client
-    variance: float = 0.0  # of what is added to the features
+    mean: float = 0.0  # of the noise added to the features of the first client
+    mean_step: float = 0.0  # increment of that mean from client to client
+    variance: float = 0.0  # of the noise added to the features
 
 
 class RunSection(BaseModel):
     """[run]: length, seed, evaluation and checkpoints."""
 
     model_config = _STRICT
-    rounds: int = Field(100, ge=1, le=MAX_ROUNDS)  # how many; may change when resuming
-    seed: int = Field(0, ge=0, lt=2**64)  # draws the split, the model and everything else
+    rounds: int = Field(100, ge=1, le=MAX_ROUNDS)  # may change when resuming
+    seed: int = Field(0, ge=0, lt=2**64)  # random seed of the split, the model and all other draws
     evaluate_every: int = Field(
         1, ge=1, le=MAX_ROUNDS
     )  # rounds between evaluations; the last round is always evaluated
-    evaluate_train: bool = False  # measure the training rows each time, not only at the end
+    evaluate_train: bool = False  # evaluate on training rows each time, not only at the end
     checkpoint_every: int = Field(10, ge=1, le=MAX_ROUNDS)  # rounds between checkpoints
-    measures: list[str | JsonObject] = []  # more figures: names, or tables with a name
+    measures: list[str | JsonObject] = []  # additional measures: names, or tables with a name
     target: str | None = None  # stop early: `"worst accuracy >= 0.5"`
     # measure of the validation rows that chooses the round whose model is kept: `"auroc"`, `"worst loss"`; none: the
     # last round
     select: str | None = None
-    patience: int | None = Field(None, ge=1)  # stop after so many evaluations without a better one, by `select`
-    lost_replies: float = Field(0.0, ge=0, lt=1)  # share of replies lost on the way
+    patience: int | None = Field(None, ge=1)  # evaluations without improvement of `select`, after which the run stops
+    lost_replies: float = Field(0.0, ge=0, lt=1)  # probability that a reply is lost
     dtype: Literal["float32", "float64"] = "float32"  # of model and features
     compare: bool = True  # with `problem.name = "auc"`: run FedAvg on cross-entropy too and compare
 
@@ -158,16 +157,16 @@ class RobustSection(BaseModel):
     """[robust]: protection from hostile clients; see the threat model."""
 
     model_config = _STRICT
-    # how replies become one: `mean`, `trimmed-mean`, `median`, `geometric-median`, `centred-clipping`
+    # aggregation of replies: `mean`, `trimmed-mean`, `median`, `geometric-median`, `centred-clipping`
     aggregation: Literal["mean", "trimmed-mean", "median", "geometric-median", "centred-clipping"] = "mean"
     trim: float = Field(0.25, ge=0, lt=0.5)  # share of the weight that `trimmed-mean` drops at either end
     radius: float | None = Field(None, gt=0)  # of `centred-clipping`; none: the running median of the updates' norms
     iterations: int = Field(3, ge=1, le=1000)  # of `centred-clipping`
-    # bound the length of updates and reported losses; none: in deployed runs, which it does not change as long as all
+    # bound the norms of updates and the reported losses; none: in deployed runs, which it does not change if all sites
     # are honest
     bounds: bool | None = None
-    norm_factor: float = Field(10.0, ge=1)  # how many times as long as usual an update may be
-    loss_factor: float = Field(10.0, ge=1)  # how far above the median a loss may be, in usual sizes
+    norm_factor: float = Field(10.0, ge=1)  # largest norm of an update, relative to the usual one
+    loss_factor: float = Field(10.0, ge=1)  # largest distance of a loss above the median, relative to the usual one
 
     def settings(self, deployed: bool) -> Robust:
         """The settings of a run."""
@@ -181,12 +180,12 @@ class AttackSection(BaseModel):
     """[attack]: hostile clients of a simulated run."""
 
     model_config = _STRICT
-    name: Literal["none", "scale", "sign-flip", "flipped-labels", "inflated-loss"] = "none"  # what they do
-    clients: int | list[int] = 1  # how many of the first clients, or their numbers
+    name: Literal["none", "scale", "sign-flip", "flipped-labels", "inflated-loss"] = "none"  # kind of attack
+    clients: int | list[int] = 1  # number of hostile clients, which are the first ones, or their indices
     factor: float | None = None  # of `scale` (-100), `sign-flip` (-1) and `inflated-loss` (100)
 
     def settings(self) -> Attack | None:
-        """The attack of a run; None if nobody is hostile."""
+        """The attack of a run; None if there are no hostile clients."""
         if self.name == "none":
             return None
         from fedsaddle.robust.attacks import Attack
@@ -230,7 +229,7 @@ class RowsConfig(BaseModel):
 
 
 class Experiment(BaseModel):
-    """The other sections: what is trained on rows that are at hand, and how."""
+    """The other sections: what is trained on given rows, and how."""
 
     model_config = _STRICT
     model: NamedSection
@@ -276,9 +275,9 @@ def config_with(content: JsonObject, changes: list[str] | None = None, note: Cal
 
 
 def leave_out_others(before: object, now: object) -> JsonObject:
-    """Remove what [algorithm] says for an algorithm whose name was changed, and the new one does not take.
+    """Remove keys of [algorithm] that the former algorithm has and the new one does not; return them.
 
-    Keys that were changed as well stay, and so do those that nobody knows: both are errors. Returns what was removed.
+    Keys that were changed as well, and unknown ones, stay: both are errors.
     """
     if not isinstance(before, dict) or not isinstance(now, dict) or before.get("name") == now.get("name"):
         return {}

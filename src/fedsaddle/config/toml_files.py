@@ -38,7 +38,7 @@ def read_toml(key: str, path: Path) -> JsonObject:
 
 
 def parse_toml(text: str) -> JsonObject:
-    """The tables of a TOML text; a ValueError says what is wrong."""
+    """The tables of a TOML text; raises a ValueError with the reason if it is invalid."""
     try:
         content = tomllib.loads(text)
     except RecursionError:

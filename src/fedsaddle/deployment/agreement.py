@@ -108,6 +108,7 @@ class Agreement:
     notes: tuple[str, ...] = ()
     minimum_sites: int = 1  # that an average must be of: the most that any site's policy asks for
     new: bool = True  # False: read from the folder of a run that goes on
+    told: tuple[SiteFacts, ...] = ()  # of each site; none for a trial of a study
 
 
 def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFolder) -> Agreement:
@@ -118,7 +119,8 @@ def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFol
             stored = read_object(path)
             theirs = stored["names"]
             least = int(stored.get("minimum_sites", 1))
-            found = Agreement(stored["sizes"], stored["agreed"], tuple(stored["notes"]), least, new=False)
+            before = tuple(SiteFacts.model_validate(one) for one in stored.get("told", ()))
+            found = Agreement(stored["sizes"], stored["agreed"], tuple(stored["notes"]), least, new=False, told=before)
         except (ValueError, KeyError, TypeError) as reason:
             raise BadCheckpoint(f"{path} is damaged ({reason}); start a new run") from None
         if tuple(theirs) != names:
@@ -129,7 +131,7 @@ def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFol
     encoding, notes = _make(_Maker(courier, config, run, told))
     parts = ("rows", "validation_rows", "test_rows")
     sizes, least = {part: [getattr(one, part) for one in told] for part in parts}, max(o.minimum_sites for o in told)
-    found = Agreement(sizes, encoding, tuple(notes), least)
+    found = Agreement(sizes, encoding, tuple(notes), least, told=tuple(told))
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_config(config.model_dump(mode="json"))  # first, because the encoding is valid for this config only
     facts = [one.model_dump(mode="json") for one in told]

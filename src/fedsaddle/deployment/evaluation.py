@@ -35,7 +35,8 @@ from fedsaddle.metrics.calibration import Platt, Threshold
 from fedsaddle.metrics.evaluation import Measured
 from fedsaddle.metrics.histograms import MergedHistogram, PooledHistogram, ScoreHistogram
 from fedsaddle.metrics.own_figures import OwnFigures
-from fedsaddle.metrics.score_sums import BINS, EDGES, BinCounts, SpreadQuestion, SquareSums
+from fedsaddle.metrics.score_sums import BINS, BinCounts, SpreadQuestion, SquareSums
+from fedsaddle.metrics.sum_decisions import LOWER
 from fedsaddle.metrics.sum_figures import SummedScores
 from fedsaddle.problems.protocols import KnowsClasses, Problem, Ranks
 from fedsaddle.runs.evaluation import Solution, parts_of, pooled_key
@@ -87,7 +88,7 @@ class RemoteEvaluator:
     test_sizes: Ints  # test rows per site
     validation_sizes: Ints
     private: bool = False  # sites do not measure training rows: that is no part of their budget
-    patients: bool = False  # rows of one patient belong together: sites are asked for sums of squares over patients
+    patients: bool = False  # rows of one patient belong together
     _at: Solution | None = None
     _last: int = 0  # the last round of the run so far; the best one may be earlier
     _answers: dict[str, PartAnswers] = field(default_factory=dict)  # of the last model, by part
@@ -202,7 +203,7 @@ class RemoteEvaluator:
     def _scores(
         self, part: str, answers: PartAnswers, spread: tuple[SpreadQuestion, SquareSums] | None = None
     ) -> SiteScores:
-        names, summed, merged = self.clients.courier.names, None, answers.merged
+        names, summed, merged, fitted = self.clients.courier.names, None, answers.merged, self._fitted()
         if answers.summed is not None:
             counted = set(answers.among)
             summed = SummedScores((answers.summed,), answers.least, *(spread or (None, None)))
@@ -216,13 +217,15 @@ class RemoteEvaluator:
             [name for name in self._with_rows(part) if name not in {names[i] for i in counted}],
             answers.cuts,
             answers.least,
+            self.patients,
+            fitted[0] if fitted is not None else None,
         )
 
     def _spread(self, part: str, answers: PartAnswers) -> tuple[SpreadQuestion, SquareSums] | None:
-        """Sums of squares over patients; None where each row is its own, or a site of the sum does not answer."""
+        """Sums of squares over patients, or over rows; None if a site of the sum does not answer."""
         at, clients = self._at, self.clients
         known = answers.summed is not None and min(answers.summed.sides) >= max(answers.least, 1)
-        if not self.patients or not known or at is None or not isinstance(clients, SecureClients):
+        if not known or at is None or not isinstance(clients, SecureClients):
             return None
         assert answers.summed is not None
         question = SpreadQuestion.of([answers.summed], [answers.cuts], answers.least)
@@ -314,9 +317,6 @@ class RemoteEvaluator:
     def _sizes(self, part: str) -> Ints:
         """Rows of a part at each site, as its facts say."""
         return {"train": self.clients.sizes, "validation": self.validation_sizes, "test": self.test_sizes}[part]
-
-
-LOWER = np.concatenate([[-1e6], EDGES])  # of each bin
 
 
 def _together(answers: PartAnswers) -> ScoreHistogram | None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.histograms import BoundedFigure, MergedHistogram, PooledHistogram, Range, ScoreHistogram
 from fedsaddle.metrics.intervals import LEVEL, Interval, stdtrit, wilson
 from fedsaddle.metrics.own_figures import OwnFigures
 from fedsaddle.metrics.score_sums import BINS
 from fedsaddle.metrics.selection import bounds_of
+from fedsaddle.metrics.sum_decisions import LOWER, net_benefit
 from fedsaddle.metrics.sum_figures import WIDEST, AtCut, SumFigure, SummedScores
 
 SHOWN = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # probabilities of the thresholds of a table
@@ -30,6 +32,8 @@ class SiteScores:
         without: Sites with rows that are in neither.
         cuts: The first bins of the rows that thresholds call positive, the most important first.
         least: The least count that is shown.
+        patients: Whether rows of one patient belong together.
+        platt: From scores to probabilities; None: not known.
     """
 
     part: str
@@ -39,6 +43,8 @@ class SiteScores:
     without: Sequence[str] = ()
     cuts: Sequence[int] = ()
     least: int = 1
+    patients: bool = False
+    platt: Platt | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The summary's `scores`; empty where no site said anything."""
@@ -46,11 +52,16 @@ class SiteScores:
         if self.summed is None and not self.merged:
             return {"scores": entry}
         if self.summed is not None:
-            entry |= _of_sum(self.summed, self.cuts)
+            entry |= _of_sum(self.summed, self.cuts, self.platt) | {
+                "patients": self.patients and self.summed.spread is not None
+            }
         else:
             entry |= _of_sites(self.merged, self.cuts)
-        within = within_sites(self.own)
-        if within is not None and len(self.own) > 1 and not self.without:
+        if self.summed is not None and self.summed.within_sites is not None:
+            within = self.summed.within_sites.interval()
+        else:
+            within = within_sites(self.own) if len(self.own) > 1 and not self.without else None
+        if within is not None:
             entry["within_site_auroc"] = within.to_dict()
         entry["sites"] = {name: self._site(name) for name in dict.fromkeys([*self.own, *self.merged])}
         if self.summed is not None:
@@ -141,7 +152,7 @@ def cut_of(score: float) -> int:
     return min(max(round(score * BINS), 0), BINS)
 
 
-def _of_sum(summed: SummedScores, cuts: Sequence[int]) -> dict[str, Any]:
+def _of_sum(summed: SummedScores, cuts: Sequence[int], platt: Platt | None) -> dict[str, Any]:
     """From the counts of all sites together."""
     counts = summed.counts[0]
     entry: dict[str, Any] = {
@@ -163,8 +174,9 @@ def _of_sum(summed: SummedScores, cuts: Sequence[int]) -> dict[str, Any]:
     rows = shown.positives + shown.negatives
     sums = np.add.reduceat(middle, shown.first)
     entry["mean_scores"] = np.divide(sums, rows, out=(shown.first + shown.ends) / (2 * BINS), where=rows > 0).tolist()
-    entry["thresholds"] = [_threshold(one) for one in summed.at_cuts(sorted({*cuts}), shown)]
-    entry["patients"] = summed.spread is not None
+    entry["thresholds"] = [
+        _threshold(one) | _benefit(summed, shown, one.cut, platt) for one in summed.at_cuts(sorted({*cuts}), shown)
+    ]
     return entry
 
 
@@ -183,6 +195,13 @@ def _threshold(one: AtCut) -> dict[str, Any]:
         if figure.interval is not None:
             entry[f"{name}_interval"] = list(figure.interval)
     return entry
+
+
+def _benefit(summed: SummedScores, shown: MergedHistogram, cut: int, platt: Platt | None) -> dict[str, Any]:
+    """The net benefit at a threshold, where scores are known to become probabilities."""
+    chance = 0.0 if platt is None or platt.slope <= 0 else float(platt.probability(LOWER[[cut]])[0])
+    found = net_benefit(summed, shown, cut, chance)
+    return {} if found is None else {"net_benefit": found.model.to_dict(), "net_benefit_of_all": found.everybody}
 
 
 def _of_sites(sites: Mapping[str, MergedHistogram], cuts: Sequence[int]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from fedsaddle.config.run_config import require_same_config, settings_of, trackers_of
 from fedsaddle.config.schema import Config
 from fedsaddle.data.tables.columns import summarised
+from fedsaddle.data.tables.missing_told import missing_told
 from fedsaddle.deployment.agreement import (
     Agreement,
     agree_on_encoding,
@@ -108,7 +109,10 @@ class DeployedRun:
         if private is not None and self.config.robust.bounds is None:
             robust = replace(robust, bounds=False)  # every update is clipped anyway
         settings = settings_of(self.config, robust, private)
-        said = {"cautions": list(agreement.notes)} if agreement.notes else {}
+        said: JsonObject = {"cautions": list(agreement.notes)} if agreement.notes else {}
+        if agreement.told and agreement.told[0].columns:
+            gaps = missing_told(agreement.told, self.names)
+            said["missing"] = {column: cells._asdict() for column, cells in gaps.items()}
         evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation, self._private, self._patients)
         if not evaluator.parts:
             remedy = "privacy measures held-out rows only, and no site has any; set data.test_share = 0.2"

@@ -153,6 +153,27 @@ class ModelFigures(Figures):
 
     accuracy: StoredFigure | None = None
     worst_site_loss: StoredFigure | None = None
+    worst_group_loss: StoredFigure | None = None
+    """Its interval allows for having picked the group."""
+
+
+class GroupLoss(DocumentPart):
+    """The mean log loss of a group's test rows."""
+
+    rows: int
+    choice: float
+    fedavg: float = Field(alias="FedAvg")
+
+
+class GroupLosses(DocumentPart):
+    """How the groups of rows are served, those with ten test rows or more."""
+
+    columns: list[str]
+    losses: dict[str, GroupLoss]
+    worst_by_choice: str
+    worst_by_fedavg: str
+    mixture: dict[str, float] | None = None
+    """The weight of each group at the end of training, where the choice was trained for groups."""
 
 
 class ComparedModels(DocumentPart):
@@ -361,6 +382,10 @@ class ScoreBounds(DocumentPart):
     positive_predictive_value_interval: Ends | None = None
     negative_predictive_value_interval: Ends | None = None
     alarms_interval: Ends | None = None
+    net_benefit: StoredFigure | None = None
+    """As a share of all rows; false alarms weigh the odds of the threshold."""
+    net_benefit_of_all: float | None = None
+    """Of calling everybody positive."""
 
 
 class ScoreCounts(DocumentPart):
@@ -491,6 +516,7 @@ class RunSummary(Summary, PooledEvaluated):
     sites: dict[str, SiteAnswers] | None = None
     """Of a deployed run."""
     scores: ScoreCounts | None = None
+    missing: dict[str, MissingShare] = {}
     secure_aggregation: VisibleFields | None = None
 
 
@@ -524,6 +550,8 @@ class Coefficients(DocumentPart):
     """The candidate."""
     measure: Literal["odds ratio", "rate ratio", "hazard ratio", "difference"]
     """What the estimates are the logarithms of; a difference is none."""
+    against: str | None = None
+    """Of several classes, the one that each other is compared with."""
     rows: int
     patients: int | None = None
     """Clusters of the standard errors; without them each row counts on its own."""
@@ -568,6 +596,72 @@ class SearchSummary(Summary):
     alone: dict[str, StoredFigure] | None = None
     """AUROC on a site's own test rows of a model that it trained on its own rows alone."""
     coefficients: Coefficients | None = None
+    groups: GroupLosses | None = None
+
+
+class SiteOutcome(DocumentPart):
+    """Figures of a site, or of a group of rows."""
+
+    name: str
+    rows: int
+    events: int | None = None
+    """Of times to an event."""
+    figures: dict[str, StoredFigure]
+
+
+class PredictedBin(DocumentPart):
+    """Rows with similar predictions, and what came."""
+
+    rows: int
+    predicted: float
+    observed: float
+    interval: Ends | None = None
+
+
+class StoredCurve(DocumentPart):
+    """A Kaplan-Meier curve; it ends where fewer rows are at risk than may be shown."""
+
+    name: str
+    kind: Literal["site", "risk group"]
+    rows: int
+    events: int
+    time: list[float]
+    survival: list[float]
+    low: list[float]
+    high: list[float]
+
+
+class OutcomeSummary(Summary):
+    """Of a study of several classes, a number, a count or a time to an event."""
+
+    outcome: Literal["classes", "number", "count", "survival"]
+    choice: str
+    aim: str
+    reason: str
+    step: float
+    label: str
+    event: str | None = None
+    class_names: list[str] = []
+    horizon: float | None = None
+    """At which survival is judged."""
+    baseline: dict[str, list[float]] | None = None
+    """The hazard of an average row: `times` at which intervals begin, and `rates` of each."""
+    figures: dict[str, dict[str, StoredFigure]]
+    """On the test rows, of `choice`, `FedAvg` and `difference`."""
+    site_figures: list[SiteOutcome]
+    groups: dict[str, list[SiteOutcome]] = {}
+    """By column."""
+    calibration: list[PredictedBin] = []
+    curves: list[StoredCurve] = []
+    hidden: list[str] = []
+    """Sites, risk groups and groups with too few rows or events to be shown."""
+    rows: dict[PartName, int]
+    missing: dict[str, MissingShare] = {}
+    notes: list[str] = []
+    trials: int
+    cut: list[str] = []
+    budget: float | None = None
+    coefficients: Coefficients | None = None
 
 
 class DivergedSummary(DocumentPart):
@@ -584,7 +678,7 @@ class DivergedSummary(DocumentPart):
         return {KEY: VERSION, **super().to_dict()}
 
 
-AnySummary: TypeAlias = RunSummary | SearchSummary | DivergedSummary
+AnySummary: TypeAlias = RunSummary | SearchSummary | OutcomeSummary | DivergedSummary
 
 
 def extended(summary: RunSummary, more: Mapping[str, object]) -> RunSummary:
@@ -621,6 +715,8 @@ def read_summary(path: Path) -> AnySummary:
     kind: type[AnySummary] = RunSummary
     if content.get("stopped") == "diverged":
         kind = DivergedSummary
+    elif "outcome" in content:
+        kind = OutcomeSummary
     elif "choice" in content:
         kind = SearchSummary
     try:

@@ -243,7 +243,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         return self.calibrate
 
     def _calibrated(self, found: TrainedModel) -> Platt:
-        """Platt's two numbers, from rows that nobody trained on if they have both classes."""
+        """Platt's two numbers, fitted on validation rows if these have both classes."""
         held = found.data.validation
         rows = found.data.train if held is None or len(np.unique(held.y.numpy())) < 2 else held
         if rows is found.data.train and self.privacy is not None:

@@ -234,7 +234,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     def _train(
         self, rows: InputRows, labels: Array, classes: Sequence[str], patients: ArrayLike | None
     ) -> TrainedModel:
-        """Train, and set what both kinds of estimators have afterwards."""
+        """Train, and set the fitted attributes that both kinds of estimators have."""
         if not isinstance(self.verbose, bool | np.bool_):
             whole("verbose", self.verbose, least=0)
         found = train(self, rows, labels, classes, patients)
@@ -257,7 +257,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         return scores_of(self.module_, self.encoder_.encode(rows.cells, rows.names, rows.sites))
 
     def _fitted(self) -> JsonObject:
-        """What training has found, but the weights, as plain JSON."""
+        """The fitted attributes except the weights, as plain JSON."""
         names = getattr(self, "feature_names_in_", None)
         mixture = None if self.mixture_ is None else self.mixture_.tolist()
         return {

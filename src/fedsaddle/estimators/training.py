@@ -83,7 +83,7 @@ NOWHERE = ""  # the name of the site of rows whose site is not known
 
 @dataclass(frozen=True, eq=False)
 class InputRows:
-    """Cells as they were given; `sites` is None if nobody named them."""
+    """Rows as given by the user; `sites` is None if no sites are named."""
 
     cells: Array | pd.DataFrame  # a matrix of numbers, or a DataFrame
     names: tuple[str, ...]  # of all columns, by their place
@@ -233,7 +233,7 @@ def client_rows(
     patients: ArrayLike | None,
     seed: int,
 ) -> tuple[FederatedData, TableFeatures, tuple[str, ...]]:
-    """The rows of each client, encoded by what the training rows say."""
+    """The rows of each client, encoded with statistics of the training rows."""
     columns, notes = rows.columns(parameters.numeric, parameters.categorical)
     several = rows.sites is not None and len(np.unique(rows.sites)) > 1
     how = treatment(True, parameters.hinges, parameters.site_intercept)
@@ -264,7 +264,7 @@ def validation_share(given: object, model: object) -> float:
 
 
 def _selection(given: object, experiment: Experiment, data: FederatedData) -> str | None:
-    """The measure that chooses the round; None: the last one, also where validation rows of one class cannot tell."""
+    """The measure that chooses the round; None: the last one, also if the validation rows have one class only."""
     select = optional(text, "select", given)
     if data.validation is None or not is_auto(select):
         return None if data.validation is None else select
@@ -291,7 +291,7 @@ def experiment_of(parameters: Parameters, classes: int, rows: int, seed: int) ->
 
 
 def seed_of(random_state: object) -> int:
-    """A whole number as it is; of anything else that scikit-learn takes, a number that is drawn from it."""
+    """The random seed: a whole number itself, or one drawn from a `RandomState` or from the global state."""
     if isinstance(random_state, Integral):
         return whole("random_state", random_state, least=0, most=2**64 - 1)
     if random_state is not None and not isinstance(random_state, np.random.RandomState):
@@ -369,7 +369,7 @@ class Wanted:
         return {**given, "name": LINEAR.get(name, name)}
 
     def _problem(self, known: Entry) -> dict[str, object]:
-        """The section of the problem: what fits the algorithm, changed by what the user says."""
+        """The section of the problem: the default for the algorithm, updated with the options of the user."""
         given = {} if self.problem is None else named("problem", self.problem, "auc")
         name = str(given.get("name", problem_for(str(self.algorithm), known)))
         fits = entry(PROBLEMS, "problem", name)
@@ -398,7 +398,7 @@ class Wanted:
             found["primal_step"] = step
         found |= stages(name, rounds)
         if (privacy_section(self.privacy) or {}).get("unit") == "client" and _weighs_by_size(known):
-            found["weighting"] = "uniform"  # nobody counts without a bound
+            found["weighting"] = "uniform"  # weights by size have unbounded sensitivity
         return {"name": name, **found, **plain_section(self.options or {})}
 
     def _step(self, name: str, kind: str, rounds: int) -> object:

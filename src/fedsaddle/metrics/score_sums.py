@@ -20,6 +20,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import Averaged, replaced, tensors
 from fedsaddle.metrics.histograms import MergedHistogram, ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.intervals import FIGURES, Linearised, Ordered, sample
+from fedsaddle.metrics.pair_sums import pair_sums
 
 BINS = 1000  # of scores, equal in 1 / (1 + exp(-score))
 EDGES = sigmoid_edges(BINS)
@@ -127,6 +128,11 @@ class SpreadQuestion:
         """Squared influences are sent times the number of the rarer class: numbers near 1 suit fixed point."""
         return float(min(self.positives[0].sum(), self.negatives[0].sum()))
 
+    @property
+    def pairs(self) -> float:
+        """The number of pairs (positive, negative) of all rows."""
+        return max(float(self.positives[0].sum() * self.negatives[0].sum()), 1.0)
+
     def influences(self, model: int, bins: Ints, positive: Bools) -> dict[str, Linearised]:
         """The influence of some rows on each figure of all rows."""
         return influences_among(self.positives[model], self.negatives[model], bins, positive)
@@ -178,11 +184,16 @@ class SquareSums(_Sums):
         unlike: (1, 1), the rows on which two models differ.
         moments: (1, thresholds, k, k): sums over patients of the products of their numbers of positives, negatives, and
             with each model true and false alarms.
+        within: (1, k, k): sums over patients of the products of their pairs within the site, from `pair_sums`, times
+            the number of the rarer class.
+        pairs: (1, k): totals over these pairs.
     """
 
     squares: Averaged
     unlike: Averaged
     moments: Averaged
+    within: Averaged
+    pairs: Averaged
 
     @classmethod
     def of(
@@ -218,11 +229,14 @@ class SquareSums(_Sums):
             called = [at >= asked.cuts[k, t] for k, at in enumerate(bins)]
             v = np.stack([p, n, *(summed(c & side) for c in called for side in (positive, ~positive))])
             moments.append(v @ v.T)
-        size = 2 + 2 * len(bins)
+        size, exact = 2 + 2 * len(bins), [np.asarray(one, dtype=np.float64).ravel() for one in scores]
+        within, totals = pair_sums(exact, positive, drawn, asked.pairs)
         return cls(
             torch.from_numpy(np.array(squares))[None],
             torch.tensor([[unlike]], dtype=torch.float64),
             torch.from_numpy(np.array(moments).reshape(-1, size, size))[None],
+            torch.from_numpy(asked.scale * within)[None],
+            torch.from_numpy(totals)[None],
         )
 
     @classmethod

@@ -163,6 +163,30 @@ def worst(rows: ScoredRows, *, within: bool = False, looks: int = 0) -> Worst | 
     return Worst(rows.names[k], int(ups[k]), int(downs[k]), picked, others, between, ranked, len(rows.names), looks)
 
 
+@dataclass(frozen=True)
+class WorstLoss:
+    """The group with the largest mean loss of those with enough rows, and all of their means.
+
+    The largest of many means is large by chance too, so the lower end of its interval is Bonferroni's for all of them.
+    """
+
+    name: str
+    loss: Interval
+    means: dict[str, float]
+
+
+def worst_loss(losses: Floats, group: Ints, names: Sequence[str], least: int, units: Ints | None = None) -> WorstLoss:
+    """The worst group by its mean loss; with no group of at least `least` rows, of all."""
+    count = np.bincount(group, minlength=len(names))
+    enough = (count >= least) if (count >= least).any() else count > 0
+    drawn = GroupedRows(group, len(names), units)
+    own, wide = (means(losses, drawn, level) for level in (LEVEL, bonferroni_level(LEVEL, int(enough.sum()))))
+    k = int(np.argmax(np.where(enough, own.values, -np.inf)))
+    found = Interval(float(own.values[k]), float(max(0.0, wide.low[k])), float(own.high[k]))
+    every = {names[i]: float(own.values[i]) for i in np.flatnonzero(enough).tolist()}
+    return WorstLoss(names[k], found, every)
+
+
 def _others(rows: ScoredRows, k: int, within: bool) -> tuple[Linearised, GroupedUnits]:
     """The AUROC of the groups other than k, and who was drawn."""
     rest, many = rows.group != k, len(rows.names)

@@ -26,6 +26,7 @@ from fedsaddle.metrics.intervals import (
     stdtrit,
     wilson,
 )
+from fedsaddle.metrics.pair_sums import PairedSites
 from fedsaddle.metrics.score_sums import SpreadQuestion, SquareSums, figures_of, influences_among
 
 WIDEST = 0.02  # of the bounds of a figure that is given as a number
@@ -115,6 +116,14 @@ class SummedScores:
         spread, _, _ = self._spread(name, 1.0, -1.0)
         return self._scales[name][0] * math.sqrt(float(spread[0]))
 
+    @property
+    def within_sites(self) -> PairedSites | None:
+        """The mean AUROC of the sites, weighted by their pairs; None if the sites were not asked."""
+        if self.spread is None or self.asked is None:
+            return None
+        squares, totals = self.spread.within[0].numpy() / max(self.asked.scale, 1.0), self.spread.pairs[0].numpy()
+        return PairedSites(squares, totals, self.asked.pairs, bool(self.spread.unlike[0, 0] > 0))
+
     def _spread(self, name: str, first: float, second: float) -> tuple[Floats, Floats, Floats]:
         """The variance of a sum of the models' figures, units of the rarer class, and degrees of freedom."""
         squares = self._squares[list(FIGURES).index(name)]
@@ -193,18 +202,25 @@ class SummedScores:
             shown: From `shown`.
             model: Which of the models.
         """
-        asked = [] if self.asked is None else self.asked.cuts[model].tolist()
-        pick, counts = [0, 1, 2 + 2 * model, 3 + 2 * model], self.counts[model]
+        counts = self.counts[model]
         both = ScoreHistogram(counts.edges, counts.positives + counts.negatives, np.zeros_like(counts.positives))
         rows = MergedHistogram.with_cuts(both, self.least, [*shown.ends.tolist(), *cuts])
         found = []
         for cut in cuts:
-            moments = None
-            if self.spread is not None and cut in asked:
-                moments = self.spread.moments[0, asked.index(cut)].numpy()[np.ix_(pick, pick)]
             called = (0, sum(shown.sides)) if rows is None else rows.above_cut(cut)[0]
-            found.append(AtCut.of(cut, shown, called, moments))
+            found.append(AtCut.of(cut, shown, called, self.moments_at(cut, model)))
         return found
+
+    def moments_at(self, cut: int, model: int = 0) -> Floats | None:
+        """Sums over patients of the products of their (positives, negatives, true alarms, false alarms).
+
+        None where the sites were not asked about the cut.
+        """
+        asked = [] if self.asked is None else self.asked.cuts[model].tolist()
+        if self.spread is None or cut not in asked:
+            return None
+        pick = [0, 1, 2 + 2 * model, 3 + 2 * model]
+        return self.spread.moments[0, asked.index(cut)].numpy()[np.ix_(pick, pick)]
 
 
 @dataclass(frozen=True)
@@ -256,7 +272,7 @@ class AtCut:
         exact = tp[0] == tp[1] and fp[0] == fp[1]
         sums = np.array([p, n, tp[0], rows[0] - tp[0]], dtype=np.float64)
         if moments is None:
-            moments = _row_moments(sums)
+            moments = row_moments(sums)
 
         def share(
             part: tuple[int, ...], whole: tuple[int, ...], low: float, high: float, known: bool = exact
@@ -280,7 +296,7 @@ class AtCut:
         )  # fmt: skip
 
 
-def _row_moments(sums: Floats) -> Floats:
+def row_moments(sums: Floats) -> Floats:
     """The sums of products where each row is its own patient."""
     p, n, tp, fp = sums
     return np.array([[p, 0, tp, 0], [0, n, 0, fp], [tp, 0, tp, 0], [0, fp, 0, fp]])

@@ -35,6 +35,7 @@ AIMS = {
     "average-precision": "the average precision, the mean precision over all levels of recall",
     "partial-auroc": "the AUROC up to a false positive rate of 30 %",
     "worst-site": "the largest log loss of a site",
+    "worst-group": "the largest log loss of a group",
     "accuracy": "the share of rows that are classified correctly",
 }
 

@@ -14,6 +14,7 @@ from fedsaddle.documents.summary import (
     PARTS,
     Budget,
     Figures,
+    GroupLosses,
     RunSummary,
     SearchSummary,
     StoredFigure,
@@ -79,7 +80,7 @@ def one_run(summary: RunSummary) -> Table:
         f"{megabytes(ledger.bytes_up)} up, {ledger.samples:,} samples, {summary.seconds:.1f} s"
     )
     if summary.select is not None:
-        title += f", kept round {summary.selected_round} by {summary.select}"
+        title += f", best round {summary.selected_round} by {summary.select}"
     tested = "" if summary.validation is None else "test: "
     for figures, head in ((summary.pooled_validation, "validation: "), (summary.pooled, tested)):
         if figures:
@@ -101,7 +102,11 @@ def one_run(summary: RunSummary) -> Table:
 
 
 def counted_lines(summary: RunSummary) -> list[str]:
-    """Notes on the figures of a deployed run: sites without score counts, and why there are only bounds."""
+    """Notes on the figures of a deployed run: sites without score counts, and why there are only bounds.
+
+    Args:
+        summary: Of the run.
+    """
     scores, lines = summary.scores, list[str]()
     if scores is None:
         return lines
@@ -128,7 +133,11 @@ def budget_line(budget: Budget | None) -> str | None:
 
 
 def ranks_only(summary: RunSummary) -> bool:
-    """Whether a run optimises a ranking: it has an AUROC, and the only measure of its clients is the objective."""
+    """Whether a run optimises a ranking: it has an AUROC, and the only measure of its clients is the objective.
+
+    Args:
+        summary: Of the run.
+    """
     pooled = summary.pooled or {}
     return ("auroc" in pooled or "auroc_low" in pooled) and set(summary.main_measures) == {"loss"}
 
@@ -154,6 +163,7 @@ FIGURES = {
     "average_precision": "average precision",
     "partial_auroc": "partial AUROC, FPR <= 0.3",
     "worst_site_loss": "worst site's log loss",
+    "worst_group_loss": "worst group's log loss",
     "accuracy": "accuracy",
 }
 
@@ -200,6 +210,7 @@ def choice_table(summary: SearchSummary) -> Table:
     caption = [
         f"chosen for {cell(summary.aim)}: {cell(summary.choice)}",
         cell(summary.reason),
+        *([] if summary.groups is None else worst_groups(summary.groups)),
         *([] if summary.choice == "FedAvg" else [f"AUROC against FedAvg: {against_fedavg(pooled.difference)}"]),
         f"probability >= {threshold.probability:.3f} ({threshold.reason}): {_at_threshold(summary)}",
         f"{rows['train'].rows:,} training, {rows['validation'].rows:,} validation, {rows['test'].rows:,} test "
@@ -215,9 +226,28 @@ def choice_table(summary: SearchSummary) -> Table:
     for head in ("the choice", "FedAvg, tuned alike", "difference"):
         table.add_column(head, justify="right")
     for key, name in FIGURES.items():
+        if key == "worst_group_loss" and summary.groups is None:
+            continue
         cells = [_figure(getattr(side, key)) for side in (pooled.choice, pooled.fedavg)]
         table.add_row(name, *cells, _figure(getattr(pooled.difference, key, None), sign="+"))
     return table
+
+
+def worst_groups(found: GroupLosses) -> list[str]:
+    """Which group is served worst by either model, and the mixture that the choice was trained for.
+
+    Args:
+        found: The groups of the test rows.
+    """
+    said = [
+        f"{who}: {cell(name)}"
+        for who, name in (("the choice", found.worst_by_choice), ("FedAvg", found.worst_by_fedavg))
+    ]
+    lines = [f"worst of {len(found.losses)} groups, by {', '.join(said)} (intervals allow for having picked it)"]
+    if found.mixture:
+        largest = sorted(found.mixture.items(), key=lambda item: -item[1])[:5]
+        lines.append("trained for the mixture " + ", ".join(f"{cell(name)} {share:.2f}" for name, share in largest))
+    return lines
 
 
 def _at_threshold(summary: SearchSummary) -> str:

@@ -149,7 +149,7 @@ class LambdaCallback(Callback):
             self._end(summary)
 
 
-QUIET = LambdaCallback(on_warning=lambda text: None)  # of runs whose warnings nobody is to see
+QUIET = LambdaCallback(on_warning=lambda text: None)  # for runs without warnings
 REMEDY = "must be a list of objects that inherit from fs.Callback, such as fs.trackers.TensorBoard()"
 
 

@@ -85,7 +85,7 @@ def _named(key: str, plain: Json) -> dict[str, str]:
 
 
 def _value(plain: Json) -> str:
-    """A short value as it is, any other as a digest."""
+    """A short value itself, any other as a digest."""
     text = plain if isinstance(plain, str) else json.dumps(plain, sort_keys=True)
     return text if len(text) <= _SHORT else hashlib.sha256(text.encode()).hexdigest()
 
@@ -337,7 +337,7 @@ _DEEPEST = 8  # objects in objects
 
 
 def note_code(folder: RunFiles, *things: object) -> list[str]:
-    """Note the files that the classes of these objects come from; lines that say which have changed since.
+    """Record the files that define the classes of these objects; return warnings of those that have changed since.
 
     Own code is that of packages named in a config, and whatever lies outside of the installed libraries; of scripts
     (`__main__`), which change when a run is resumed, nothing is noted.

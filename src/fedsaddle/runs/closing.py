@@ -112,7 +112,7 @@ def bad_ends(
         end: that of the model that is kept.
         moved: the largest change of a parameter of the network; None if not known.
         rounds: that were run; each may move a parameter by rounding alone.
-        scores_vary: whether the model tells rows apart.
+        scores_vary: whether the scores of the model differ between rows.
     """
     bounds = bounds_of(problem)
     if start is not None:
@@ -147,7 +147,7 @@ def exit_code(summary: Summary) -> int:
 def figures_by_class(result: Result, data: object) -> Record:
     """Rows and right answers of each class, on the test rows, else the training rows: `{"classes": ...}` or nothing.
 
-    An interrupted run does not look at its test rows.
+    An interrupted run is not evaluated on its test rows.
     """
     if not isinstance(data, FederatedData) or result.document.stopped == "interrupted":
         return {}

@@ -217,7 +217,7 @@ class _Workers(_Blocks):
 
     @abstractmethod
     def _carrier(self, job: EngineJob, warn: Warn) -> Carrier:
-        """What brings the blocks to the workers."""
+        """The carrier of blocks to workers."""
 
     def _recipe(self, factory: str | Mapping[str, Json], job: EngineJob, device: str) -> str:
         if type(job.algorithm).__module__ == "__main__":

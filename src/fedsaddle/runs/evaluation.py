@@ -23,7 +23,7 @@ from fedsaddle.metrics.selection import Selection
 from fedsaddle.problems.protocols import HasModel, PoolsMeasures, Problem
 from fedsaddle.runs.checkpoints import Checkpoint
 
-ROWS_SCORED = 1000  # about so many training rows tell whether a model's scores vary
+ROWS_SCORED = 1000  # training rows, about, on which the spread of a model's scores is checked
 
 
 class Solution(NamedTuple):
@@ -67,7 +67,7 @@ class Evaluator(Protocol):
         ...
 
     def scores_vary(self, at: Solution) -> bool:
-        """Whether the model tells rows apart; True where that is not known."""
+        """Whether the scores of the model differ between rows; True if that is not known."""
         ...
 
     def pool(self, part: str, at: Solution) -> Record:
@@ -304,7 +304,7 @@ class BestRound:
         return {"measure": str(self.selection), **rounds}
 
     def restore(self, checkpoint: Checkpoint, due: Callable[[int], bool]) -> None:
-        """Continue from a checkpoint; `due` says which rounds are evaluated now."""
+        """Continue from a checkpoint; `due` is whether a round is evaluated now."""
         notes, tensors = checkpoint.notes["selected"], checkpoint.selected
         self.regular = _kept(notes["regular"], tensors)
         best = _kept(notes["best"], tensors)

@@ -70,7 +70,7 @@ def key_names(names: Sequence[str]) -> list[str]:
     for number, name in enumerate(names, 1):
         clean = _FORBIDDEN.sub("_", name)[:_LONGEST].strip(".")
         key = clean or f"client-{number}"
-        while key.casefold() in taken:  # stores on disks may not tell capitals apart
+        while key.casefold() in taken:  # file systems may ignore case
             key = f"{clean or 'client'}-{number}" if not key.endswith(f"-{number}") else f"{key}-{number}"
         taken.add(key.casefold())
         found.append(key)
@@ -143,7 +143,7 @@ def write_columns(path: Path, records: Iterable[Record], clients: Sequence[str] 
 
 
 def append_columns(path: Path, record: Record, clients: Sequence[str] = ()) -> None:
-    """Append a record. The table is written anew where it has a column that the table has not."""
+    """Append a record. The table is rewritten if the record has a new column."""
     row = row_of(record, clients)
     if row and _first_line(path) == _head_line(tuple(row)):
         return append_line(path, _line([*row.values()]))

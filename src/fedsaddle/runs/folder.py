@@ -42,7 +42,7 @@ SECONDS = 1.0  # between two writings
 
 @dataclass
 class ProgressFile:
-    """Writes the rounds that are done, at most once a second. A file that cannot be written is left as it is."""
+    """Writes the number of finished rounds, at most once a second. Errors of the disk are ignored."""
 
     path: Path
     rounds: int
@@ -53,7 +53,7 @@ class ProgressFile:
     next: float = 0.0
 
     def __call__(self, done: int, seconds: float, now: bool = False) -> None:
-        """So many rounds are done, in so many seconds; `now` writes in any case."""
+        """Update the number of finished rounds and their seconds; `now` writes in any case."""
         clock = time.monotonic()
         if not now and clock < self.next:
             return
@@ -247,7 +247,7 @@ def require_unused(folder: Path) -> None:
 
 
 def is_held(folder: Path) -> bool | None:
-    """Whether a process holds the lock of the folder; None if it cannot be told. Takes no lock itself.
+    """Whether a process holds the lock of the folder; None if that is not known. Takes no lock itself.
 
     To try the lock would keep out a run that begins in that moment, so the system is asked who has it, or, where it
     does not tell, whether the process that the file names still runs.
@@ -260,7 +260,7 @@ def is_held(folder: Path) -> bool | None:
     words = content.split()
     if len(words) < 4 or words[0] != "process" or not words[1].isdigit():
         return None
-    if words[3] != socket.gethostname() or sys.platform == "win32":  # where the file stays, and nobody tells
+    if words[3] != socket.gethostname() or sys.platform == "win32":  # where the file stays, and the holder is not known
         return None
     try:
         listed = Path("/proc/locks").read_text(encoding="ascii", errors="replace")

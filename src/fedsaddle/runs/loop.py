@@ -62,7 +62,7 @@ PRIVACY = "give fs.Privacy(epsilon=8), or None"
 def apply_privacy(
     algorithm: AnyAlgorithm, privacy: Privacy | None, rounds: int, resumed: RunFolder | None
 ) -> tuple[AnyAlgorithm, Privacy | None]:
-    """The algorithm as its clients run it, and the privacy that the server makes, planned for so many rounds.
+    """The algorithm as its clients run it, and the privacy mechanism of the server, planned for a number of rounds.
 
     A resumed run keeps the plan that it began with.
     """
@@ -91,7 +91,7 @@ def track_budget(
     folder: RunFolder | None,
     warn: Callable[[str], None],
 ) -> Accounted | ClientPrivate | None:
-    """The clients of a private run, whose budget is kept; None if the run is not private."""
+    """The clients of a private run, with an account of its budget; None if the run is not private."""
     if settings.privacy is not None:
         from fedsaddle.privacy.client_level import ClientPrivate, ServerLedger, few_clients
 
@@ -488,7 +488,7 @@ class Loop:
         return RunSummary.model_validate(content)
 
     def _bad_ends(self, at: Solution, start: dict[str, float] | None, figures: Record) -> list[BadEnd]:
-        """Warn if the model that is kept is of no use."""
+        """Warn if the final model is useless."""
         end = figures["train" if "train" in figures else self.evaluator.parts[0]]["loss"]
         problem, moved = self.algorithm.problem, None
         answered = at.own is None and not self.empty_rounds

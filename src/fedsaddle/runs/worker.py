@@ -59,7 +59,7 @@ def check_factory(factory: object) -> None:
 
 
 def build_worker(text: str | bytes) -> Worker:
-    """The worker of a recipe; errors say on which machine it is."""
+    """The worker of a recipe; its errors name the machine."""
     try:
         return _build(json.loads(text))
     except FedSaddleError as reason:
@@ -107,7 +107,7 @@ def attacked_worker(
     device: torch.device = CPU,
     precision: str = "full",
 ) -> Worker:
-    """A worker whose hostile clients, if there are any, do what the attack says."""
+    """A worker whose hostile clients, if there are any, carry out the attack."""
     if attack is None:
         return Worker(algorithm, rows, device=device, precision=precision)
     hostile = attack.hostile(rows.count)
@@ -127,4 +127,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    sys.exit(1)  # it could not begin, and has said why
+    sys.exit(1)  # it could not begin, and has printed the reason

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Event
 
-POLL = 0.2  # seconds between two looks at `stop` and at the news
+POLL = 0.2  # seconds between two polls of `stop` and of the progress
 LATE = 5.0  # seconds to wait for news of a job that has ended
 MOST_WORKERS = 61  # that every system can wait for
 
@@ -42,11 +42,11 @@ class Work(Protocol[_J, _N, _O]):
     """Runs a job: a function of a module, or a `functools.partial` of one, so that processes can receive it."""
 
     def __call__(self, job: _J, tell: Callable[[_N], None], stop: Callable[[], bool], /) -> _O:
-        """Run a job; `tell` takes news of it, and once `stop()` it ends early."""
+        """Run a job; `tell` reports its progress, and once `stop()` is True it ends early."""
 
 
 class Interrupted(FedSaddleError):
-    """The runs were stopped; what is done is kept."""
+    """The runs were stopped; finished ones are stored."""
 
     exit_code = 130
 
@@ -61,7 +61,7 @@ class WorkFailed(FedSaddleError):
 
 @contextmanager
 def torch_threads(number: int | None) -> Iterator[None]:
-    """Within this context torch has so many threads; None leaves them as they are."""
+    """Set the number of threads of torch within this context; None: no change."""
     before = torch.get_num_threads()
     if number is not None:
         torch.set_num_threads(number)
@@ -79,8 +79,8 @@ class Pool(Generic[Job, News, Outcome]):
         work: runs a job; it is sent to each process once.
         workers: processes; with one worker, or one job, jobs run in this process.
         threads: torch's threads in a job; None: as many as torch has.
-        tell: takes the news of jobs.
-        stop: asked now and then; once it is True no other job begins, and `work` is told so.
+        tell: called with the progress that jobs report.
+        stop: polled; once it is True no other job begins, and running ones are asked to end.
     """
 
     work: Work[Job, News, Outcome]

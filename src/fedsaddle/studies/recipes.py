@@ -49,7 +49,7 @@ def auc() -> dict[str, Json]:
 
 
 def problem_section(name: str, rows: int, loss: str = "logistic") -> dict[str, Json]:
-    """The section [problem] for so many training rows, without what the problem itself defaults to."""
+    """The section [problem] for a number of training rows, without keys that have their default."""
     made: dict[str, dict[str, Json]] = {"supervised": likelihood(1.0 / rows, loss), "auc": auc(), "pairwise": pairs()}
     return made.get(name, {"name": name})
 

@@ -1,8 +1,8 @@
 """The check of a model before it is handed on: attacks by membership inference, with shadow models of the same recipe.
 
 The rows of the run are read again. Members are the training rows, and the others are the held-out rows of the same
-sites. A shadow model is trained as the model was, after the rows were dealt anew to training, validation and test, in
-the same shares and with a patient's rows together.
+sites. A shadow model is trained as the model was, on another split of the rows into training, validation and test,
+in the same shares and with a patient's rows in one part.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def check_release(
     seed: int = 0,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> ReleaseCheck:
-    """Attack the model of a finished run, and write what was found to release.json in its folder.
+    """Attack the model of a finished run, and write the results to release.json in its folder.
 
     Args:
         folder: of a simulated run, or of a study of a table, whose rows are still where they were.
@@ -167,7 +167,7 @@ class RunRows:
         )
 
     def dealt(self, data: FederatedData, seed: int) -> tuple[FederatedData, Bools]:
-        """The same rows dealt anew, as `federate` does it, and which of them are for training."""
+        """The same rows in another split, as `federate` makes it, and which of them are training rows."""
         order = np.argsort(self.client, kind="stable")
         ends = np.cumsum(np.bincount(self.client, minlength=data.count))
         labels = self.y.numpy() if data.classes else None

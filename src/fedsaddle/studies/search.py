@@ -26,11 +26,10 @@ from fedsaddle.data.table import Encoded
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.files import make_folder, read_object, write_atomically, write_json
 from fedsaddle.processes import cores
-from fedsaddle.studies.aims import Aim, aim_of
+from fedsaddle.studies.aims import WORST_GROUP, Aim, aim_of
 from fedsaddle.studies.candidates import (
     AVERAGED,
     BASE,
-    BASE_PICTURES,
     FEDAVG,
     HINGES,
     Candidate,
@@ -112,7 +111,7 @@ def search(
 
     Args:
         data: rows of two classes with validation rows, from `fs.federate(..., validation_share=0.16)`.
-        aim: what counts: "auroc", "average-precision", "partial-auroc", "worst-site" or "accuracy".
+        aim: what counts: "auroc", "average-precision", "partial-auroc", "worst-site", "worst-group" or "accuracy".
         seed: keys every draw.
         budget: seconds after which no other trial begins; FedAvg and the default are always run. Those of earlier
             processes in `out` count.
@@ -145,6 +144,10 @@ def search(
             function(key, called, takes)
     if data.validation is None:
         raise BadInput("data", "no validation rows", "hold some out: fs.federate(..., validation_share=0.16)")
+    if goal.name == WORST_GROUP and not data.train_groups:
+        raise BadInput(
+            "groups", [], "name columns whose values are groups, such as the sex, to search for the worst one"
+        )
     if len(data.classes) != 2 or data.train.y.ndim > 1:
         raise BadInput("data", f"{len(data.classes)} classes", "a search needs two classes; name the positive one")
     folder = optional(file_path, "out", out)
@@ -193,7 +196,7 @@ def _shared(data: FederatedData) -> FederatedData:
 
 @dataclass
 class Clock:
-    """The seconds that a search has used in all its processes, and the trials that have begun, kept in its folder.
+    """The seconds that all processes of a search have used, and the trials that have begun, stored in its folder.
 
     Once the budget is used up no other trial begins, in this process or in one that resumes the search; those that had
     begun run to their end. So a search that its budget ended chooses the same model, however often it was killed.
@@ -273,11 +276,13 @@ class Search:
     listed: Sequence[Candidate] = ()  # the candidates of a plan; by default those for such rows
     records: list[TrialRecord] = field(default_factory=list)
     cut: dict[str, None] = field(default_factory=dict)
+    default: str = BASE  # the name of the second candidate
 
     def go(self, basic: bool = False) -> Choice:
         """Tune FedAvg and the default, then all that may be better; decide."""
         listed = list(self.listed) or candidates(self.sites.facts(), self.aim.name)
         first, others = listed[:2], [] if basic else listed[2:]
+        self.default = listed[1].name
         models = self._tune(first, {}, always=True)
         if FEDAVG not in models or len(models) < 2:
             missing = next(c.name for c in first if c.name not in models)
@@ -285,8 +290,7 @@ class Search:
         others = [c for c in others if c.start is None or c.start in models]
         models |= self._tune(others, models)
         chosen, reason = self._decide(models)
-        default = _default(models)
-        assert default is not None
+        default = models[self.default]
         records, cut = tuple(self.records), tuple(self.cut)
         return Choice(self.aim.name, chosen, models[FEDAVG], default, records, reason, self.clock.seconds, cut)
 
@@ -325,7 +329,7 @@ class Search:
 
     def _behind(self, own: Sequence[Outcome], known: dict[str, Model]) -> bool:
         """Whether even a candidate's best step is behind the default by more than chance after the first rung."""
-        default = _default(known)
+        default = known.get(self.default)
         if default is None or not own or own[0].trial.rounds == own[0].trial.candidate.rounds:
             return False
         best = max(own, key=self.sites.value)
@@ -395,8 +399,7 @@ class Search:
 
     def _decide(self, models: dict[str, Model]) -> tuple[Model, str]:
         """The default, unless a candidate beats it by more than chance."""
-        default = _default(models)
-        assert default is not None
+        default = models[self.default]
         if HINGES in models:
             both = self._averaged(default, models[HINGES])
             gap, error = self._compare(both, default, 0.0)
@@ -405,7 +408,7 @@ class Search:
         best, reason = default, "the default: no candidate beat it by more than chance on validation rows"
         margin = 0.0
         for name, model in models.items():
-            if name in (BASE, BASE_PICTURES):
+            if name == self.default:
                 continue
             gap, error = self._compare(model, default, CHANCE)
             if gap > CHANCE * error and gap > margin:
@@ -427,11 +430,6 @@ class Search:
         both = (straight.scores, bent.scores)
         scores = None if both[0] is None or both[1] is None else (both[0] + both[1]) / 2
         return replace(bent, name=AVERAGED, vector=vector, scores=scores)
-
-
-def _default(models: dict[str, Model]) -> Model | None:
-    """The default of a table, or of pictures."""
-    return models.get(BASE, models.get(BASE_PICTURES))
 
 
 def averaged_vector(

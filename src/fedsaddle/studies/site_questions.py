@@ -36,6 +36,7 @@ class Model:
     trial: Trial
     scores: Floats | None = None  # of the validation rows; None if these are elsewhere
     selected_round: int | None = None  # whose model was kept
+    mixture: Tensor | None = None  # of the groups that it was trained for
 
     def rank(self, x: Tensor) -> Floats:
         """The scores of some rows."""
@@ -114,7 +115,7 @@ class SimulatedSites:
     def __post_init__(self) -> None:
         assert self.data.validation is not None
         rows = self.data.validation
-        self.rows = Rows.of(rows.y.numpy(), rows.offsets, self.data.validation_units)
+        self.rows = Rows.of(rows.y.numpy(), rows.offsets, self.data.validation_units, self.data.validation_groups)
 
     def facts(self) -> Facts:
         """Of the training rows."""
@@ -143,5 +144,5 @@ class SimulatedSites:
         setup, trial = trained.trial.setup(self.data), trained.trial
         return Model(
             trial.candidate.name, trained.vector, setup.algorithm, setup.data, trial, trained.scores,
-            trained.selected_round,
+            trained.selected_round, trained.mixture,
         )  # fmt: skip

@@ -25,7 +25,7 @@ from fedsaddle.config.schema import (
 )
 from fedsaddle.config.toml_files import parse_toml, read_toml, toml_lines
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.studies.aims import aim_of
+from fedsaddle.studies.aims import WORST_GROUP, aim_of
 from fedsaddle.studies.candidates import BASE, BASE_PICTURES, FEDAVG, Candidate, beyond
 from fedsaddle.studies.trial import Trial
 
@@ -201,8 +201,8 @@ def plan_of(content: Mapping[str, Any]) -> StudyPlan:
     except ValidationError as error:
         raise to_bad_input("", error.errors()[0], _Content.model_fields) from None
     aim_of(found.study.aim)
-    if found.study.aim == "worst-site":
-        raise BadInput("study.aim", "worst-site", "is for rows at hand; sites tell sums of score counts only")
+    if found.study.aim in ("worst-site", WORST_GROUP):
+        raise BadInput("study.aim", found.study.aim, "is for rows at hand; sites tell sums of score counts only")
     candidates = tuple(section.candidate() for section in found.candidates)
     if found.privacy.epsilon is not None:
         remedy = "a study measures many models, each of which would cost a budget of its own; run one config instead"

@@ -262,7 +262,7 @@ def _search(
     pool: SweepPool,
     ended: Ended,
 ) -> list[Job]:
-    """Run so many trials, each with all seeds; return the jobs of all."""
+    """Run a number of trials, each with all seeds; return the jobs of all."""
     study, jobs = OptunaStudy.open(folder, criterion), list[Job]()
     for number in range(trials):
         if pool.stop():
@@ -294,7 +294,7 @@ def _chosen(stored: Mapping[str, float], axis: Axis) -> Json:
 def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -> SweepSummary:
     """Run what is left, and write sweep.json, sweep.csv and sweep.png; the folder is prepared.
 
-    If it is stopped, the files say what there is.
+    If it is stopped, the files have the runs so far.
     """
     if plan.trials is not None:
         jobs = _search(plan.trials, plan.axes, plan.seeds, plan.folder, plan.job, criterion, pool, ended)
@@ -353,10 +353,10 @@ def sweep(
         by: the figure to compare by, such as "worst accuracy" or "auroc"; by default `run.select`, else the AUROC, the
             worst client's accuracy or its loss. Of validation rows if there are any.
         target: stop each run at this, such as "worst accuracy >= 0.5", and compare the rounds to it.
-        trials: search with Optuna (TPE) instead of trying all combinations: so many cells.
+        trials: number of cells of a search with Optuna (TPE); None: all combinations.
         resume: go on in `out`; runs that have ended are not run again. Values and seeds may be added.
         tell: called with a job and its rounds so far.
-        stop: called now and then; True saves what runs and ends the sweep.
+        stop: polled; True saves the running cells and ends the sweep.
 
     Raises:
         BadInput: if a key or value is wrong; before anything is run.

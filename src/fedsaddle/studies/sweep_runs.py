@@ -20,7 +20,7 @@ from fedsaddle.config.build import Setup, build
 from fedsaddle.config.run_config import engine_of, run_config
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.documents.files import RunFiles
-from fedsaddle.documents.summary import DivergedSummary, RunSummary, SearchSummary
+from fedsaddle.documents.summary import DivergedSummary, OutcomeSummary, RunSummary, SearchSummary
 from fedsaddle.documents.sweep import SweepCell, SweepRun
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, FedSaddleError
@@ -63,7 +63,7 @@ class Job:
 
 
 def folder_name(values: Mapping[str, Json], seed: int) -> str:
-    """The name of a run's folder: short values that can be read, and a digest that tells all apart.
+    """The name of a run's folder: short readable values, and a digest that is unique.
 
     Examples:
         >>> folder_name({"algorithm.primal_step": 0.1}, 3)
@@ -102,7 +102,7 @@ def _stored_summary(folder: Path) -> RunSummary | DivergedSummary | None:
         found = RunFiles(folder).stored_summary()
     except ValueError:
         return None
-    return None if isinstance(found, SearchSummary) else found
+    return None if isinstance(found, SearchSummary | OutcomeSummary) else found
 
 
 def _stored(path: Path) -> JsonObject:
@@ -150,7 +150,7 @@ def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> Sta
 
 
 def _engine(config: Config) -> EngineSettings:
-    """The engine of a run that has one core: with one thread, unless the config says otherwise."""
+    """The engine of a run on one core: one thread, unless the config sets another number."""
     engine = engine_of(config)
     if not isinstance(engine, Vectorised) or engine.device != "cpu" or engine.precision != "full":
         return engine

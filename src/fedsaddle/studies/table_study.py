@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedsaddle.array_types import Floats
 from fedsaddle.config.build import build_on
 from fedsaddle.data.describe import describe
-from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.federated import FederatedData, crossed
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import ROW, Dataset
 from fedsaddle.documents.summary import Coefficients, SearchSummary
@@ -21,6 +21,8 @@ from fedsaddle.files import Record, write_atomically
 from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
 from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
+from fedsaddle.metrics.subgroups import WorstLoss, worst_loss
+from fedsaddle.problems.groups import GroupFair
 from fedsaddle.problems.protocols import HasModel
 from fedsaddle.report import plots
 from fedsaddle.report import plots as roc
@@ -28,7 +30,7 @@ from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
 from fedsaddle.runs.checkpoints import measured_loss
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.loop import MAX_LISTED_CLIENTS
-from fedsaddle.studies.aims import Rows, worst_site
+from fedsaddle.studies.aims import LEAST_ROWS, Rows, worst_site
 from fedsaddle.studies.candidates import FEDAVG
 from fedsaddle.studies.coefficients import coefficients
 from fedsaddle.studies.leave_one_out import LeaveOneSiteOut
@@ -39,13 +41,15 @@ from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.text import visible
 
 BUDGET = 120.0  # seconds
+TWO_CLASSES_AIM = "auroc"
+OF_OUTCOMES = ("family", "event", "exposure", "horizon")  # settings that two classes have not
 
 
 @dataclass(frozen=True)
 class StudyOptions:
     """What a study is asked for."""
 
-    aim: str = "auroc"
+    aim: str | None = None  # None: that of the outcome, the AUROC of two classes
     budget: float | None = BUDGET  # seconds
     sensitivity: float | None = None  # wanted; None: the default threshold
     leave_one_site_out: bool = False
@@ -53,11 +57,13 @@ class StudyOptions:
 
 def settings_of(table: TableConfig | None, options: StudyOptions) -> Record:
     """What a study can be resumed with; `table` is None for a federated data set."""
+    aim = options.aim or TWO_CLASSES_AIM
     if table is None:
-        return {"table": None, "for": options.aim}
+        return {"table": None, "for": aim}
     kept = {f.name: getattr(table, f.name) for f in fields(table) if f.name != "table"}
+    kept = {key: value for key, value in kept.items() if key not in OF_OUTCOMES or value is not None}
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()}
-    return {"table": str(table.table) if isinstance(table.table, Path) else "a DataFrame", **plain, "for": options.aim}
+    return {"table": str(table.table) if isinstance(table.table, Path) else "a DataFrame", **plain, "for": aim}
 
 
 def require_classes(data: FederatedData) -> None:
@@ -154,7 +160,7 @@ class Finished:
             "algorithm": self.choice.name,
             "problem": measured_loss(problem),
             CHOICE: self.choice.name,
-            "aim": self.options.aim,
+            "aim": self.options.aim or TWO_CLASSES_AIM,
             "reason": self.choice.reason,
             "stopped": "finished",
             "rounds": summary.rounds,
@@ -176,6 +182,7 @@ class Finished:
             "positive": self.data.classes[1],
             **self.about,
             "cautions": cautions,
+            **self._groups(scores),
             **({"coefficients": effects} if isinstance(effects, Coefficients) else {}),
             **({"warnings": summary.warnings} if summary.warnings else {}),
             "test": measured.spread(),
@@ -201,11 +208,40 @@ class Finished:
         }
         found["within_site_auroc"] = ranking.to_dict()["within_site_auroc"]
         rows = Rows.of(test.y.numpy(), test.offsets)
+        if self.data.test_groups:
+            worst = self._worst_group(scores).loss
+            found["worst_group_loss"] = {"value": worst.value, "interval": [worst.low, worst.high]}
         odds = self.platt[name].slope * scores + self.platt[name].intercept
         right = (odds > 0) == (rows.labels > 0)
         found["accuracy"] = {"value": float(right.mean())}
         found["worst_site_loss"] = {"value": -worst_site(scores, rows, np.ones(len(scores)))}
         return found
+
+    def _worst_group(self, scores: Floats) -> WorstLoss:
+        """The group of test rows that a model serves worst."""
+        test, groups = self.data.test, self.data.test_groups
+        assert test is not None
+        names, code = np.unique(crossed(groups, tuple(groups)), return_inverse=True)
+        losses = np.logaddexp(0.0, np.where(test.y.numpy() > 0, -scores, scores))
+        units = None if self.data.test_units is None else np.unique(self.data.test_units, return_inverse=True)[1]
+        return worst_loss(losses, code.astype(np.int64), list(map(str, names)), LEAST_ROWS, units)
+
+    def _groups(self, scores: dict[str, Floats]) -> Record:
+        """How the groups are served, where there are any."""
+        groups, chosen = self.data.test_groups, self.choice.chosen
+        if not groups:
+            return {}
+        ours, theirs = self._worst_group(scores[CHOICE]), self._worst_group(scores[FEDAVG])
+        names = crossed(groups, tuple(groups))
+        losses = {
+            name: {"rows": int((names == name).sum()), CHOICE: loss, FEDAVG: theirs.means[name]}
+            for name, loss in ours.means.items()
+        }
+        mixture = None
+        if chosen.mixture is not None and isinstance(chosen.algorithm.problem, GroupFair):
+            mixture = dict(zip(chosen.algorithm.problem.groups, chosen.mixture.tolist(), strict=True))
+        found: Record = {"columns": list(groups), "losses": losses, "mixture": mixture}
+        return {"groups": {**found, "worst_by_choice": ours.name, "worst_by_fedavg": theirs.name}}
 
     def named(self) -> dict[str, Ranking]:
         """The rankings by the names of the models."""

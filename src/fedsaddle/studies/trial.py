@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fedsaddle.algorithms.protocols import dual_of
 from fedsaddle.array_types import Floats
 from fedsaddle.config.build import Setup, build_on
 from fedsaddle.config.run_config import run_config
@@ -22,12 +23,15 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadCheckpoint, Diverged
 from fedsaddle.files import Record, make_folder, read_object, write_atomically, write_json
 from fedsaddle.problems.protocols import Ranks
+from fedsaddle.problems.regression import Cox
+from fedsaddle.problems.scored import in_blocks
+from fedsaddle.problems.supervised import Supervised
 from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.checkpoints import fingerprint, to_safetensors
 from fedsaddle.runs.engines import Vectorised
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.result import Result
-from fedsaddle.studies.aims import Rows, aim_of
+from fedsaddle.studies.aims import Rows, known_aim
 from fedsaddle.studies.candidates import Candidate
 from fedsaddle.text import visible
 
@@ -63,7 +67,7 @@ class Trial:
 
     def experiment(self) -> Experiment:
         """The sections of a config that describe it."""
-        found = self.candidate.experiment(self.step, self.seed, aim_of(self.aim).select)
+        found = self.candidate.experiment(self.step, self.seed, known_aim(self.aim).select)
         run = found.run.model_copy(update={"rounds": self.rounds})
         model = found.model
         if self.start is not None:
@@ -86,6 +90,7 @@ class Outcome:
     selected_round: int | None = None
     seconds: float = 0.0
     failure: str = ""
+    mixture: Tensor | None = None  # of groups
 
     @property
     def vector(self) -> Tensor:
@@ -145,7 +150,8 @@ class TrialStore:
         tensors = path.with_suffix(".safetensors")
         try:
             stored = load_file(tensors)
-            return replace(found, model=stored["model"], scores=stored["scores"].numpy())
+            own = (stored["model"], stored["scores"].numpy(), stored.get("mixture"))
+            return replace(found, model=own[0], scores=own[1], mixture=own[2])
         except (OSError, SafetensorError, KeyError) as reason:
             raise _damaged(tensors, reason) from reason
 
@@ -155,6 +161,7 @@ class TrialStore:
         make_folder("out", path.parent)
         if outcome.model is not None and outcome.scores is not None:
             tensors = {"model": outcome.model.contiguous(), "scores": torch.from_numpy(outcome.scores)}
+            tensors |= {} if outcome.mixture is None else {"mixture": outcome.mixture.contiguous()}
             write_atomically(path.with_suffix(".safetensors"), to_safetensors(tensors))
         own: Record = {key: getattr(outcome, key) for key in FIELDS}
         write_json(path, {"of": self.fingerprint(trial), **own})
@@ -209,7 +216,9 @@ def _run_trial(trial: Trial, setup: Setup, tell: Callable[[Progress], None], sto
         return Outcome(trial, failure=INTERRUPTED)
     model, selected = _round_to_keep(trial, setup, result)
     scores = scores_of(setup, model)
-    return Outcome(trial, model, scores, result.document.rounds, selected, result.document.seconds)
+    mixture = dual_of(setup.algorithm, result.server) if setup.data.group_names else None
+    done = result.document
+    return Outcome(trial, model, scores, done.rounds, selected, done.seconds, mixture=mixture)
 
 
 def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, int | None]:
@@ -219,14 +228,15 @@ def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, 
     """
     last, best, data = setup.algorithm.model(result.server), result.model, setup.data
     selected, rounds = result.document.selected_round, result.document.rounds
-    if trial.candidate.exact or selected == rounds:
+    if trial.candidate.exact or selected in (None, rounds):
         return last, rounds
     if trial.candidate.grows:
         return best, selected
     assert data.validation is not None
-    rows = Rows.of(data.validation.y.numpy(), data.validation.offsets, data.validation_units)
+    own = data.validation
+    rows = Rows.of(own.y.numpy(), own.offsets, data.validation_units, data.validation_groups)
     both = [scores_of(setup, model) for model in (best, last)]
-    gap, error = aim_of(trial.aim).gain(both[0], both[1], rows, trial.seed)
+    gap, error = known_aim(trial.aim).gain(both[0], both[1], rows, trial.seed)
     return (best, selected) if gap > ROUND_CHANCE * error else (last, rounds)
 
 
@@ -237,8 +247,11 @@ def scores_of(setup: Setup, model: Tensor) -> Floats:
 
 
 def ranked(problem: object, model: Tensor, x: Tensor) -> Floats:
-    """The scores of some rows."""
-    assert isinstance(problem, Ranks)
-    scores = problem.ranking(model, x)
-    assert scores is not None
+    """The scores of some rows: one each, or one for each of several classes."""
+    scores = problem.ranking(model, x) if isinstance(problem, Ranks) else None
+    if scores is None:
+        assert isinstance(problem, Supervised | Cox)
+        flat = problem.flat
+        scores = in_blocks(lambda part: flat.scores(model[None], part[None])[0], x)
+        scores = scores[:, 0] if scores.shape[1] == 1 else scores
     return np.asarray(scores.double().numpy())

@@ -34,7 +34,7 @@ def _require_parameters(given: object) -> None:
 
 
 def _require_package(package: str, extra: str) -> None:
-    """Raise `MissingData` if a package is not installed; says how to install it."""
+    """Raise `MissingData` if a package is not installed; names the command that installs it."""
     try:
         there = find_spec(package) is not None
     except (ImportError, ValueError):
@@ -64,7 +64,7 @@ def _write_track(folder: Path | None, tracker: str, content: Record) -> None:
     write_json(RunFiles(folder).track, {**stored, tracker: content})
 
 
-ROUND = "round"  # the figure that says up to which round a run is tracked
+ROUND = "round"  # the figure with the last round that is tracked
 _BATCH, _PARAMETERS = 900, 90  # of one request; MLflow takes 1000 and 100
 _PATIENT = {  # of MLflow, unless the user has set others: a server that is down must not hold up a run for minutes
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -253,7 +253,7 @@ class Wandb(Callback):
     Args:
         project: its name.
         entity: the user or team; by default that of the login.
-        mode: "online", "offline" (send later with `wandb sync`) or "disabled"; by default what `WANDB_MODE` says.
+        mode: "online", "offline" (send later with `wandb sync`) or "disabled"; by default `WANDB_MODE`.
         name: of the run; by default that of the run's folder, or of the algorithm.
         parameters: more of them, such as a config; nested ones get dotted names.
 

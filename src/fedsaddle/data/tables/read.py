@@ -253,15 +253,22 @@ class Roles:
     target: str
     client: str | None
     together: str | None
+    event: str | None = None  # whether there was one at the time, the target
+    exposure: str | None = None  # of the count, the target
 
     def __post_init__(self) -> None:
         text("target", self.target)
         optional_text("client", self.client)
         optional_text("together", self.together)
+        optional_text("event", self.event)
+        optional_text("exposure", self.exposure)
+        if self.event is not None and self.exposure is not None:
+            raise BadInput("exposure", self.exposure, "is for counts, and `event` is for times; leave one out")
 
     def columns(self) -> dict[str, str]:
         """Role -> column."""
         named = {"target": self.target, "client": self.client, "together": self.together}
+        named |= {"event": self.event, "exposure": self.exposure}
         return {role: column for role, column in named.items() if column}
 
 

@@ -247,9 +247,10 @@ def missing_cells(run: StoredRun) -> Section | None:
     Args:
         run: The run.
     """
-    if run.search_summary is None or "missing" not in run.search_summary.model_fields_set:
+    known = run.search_summary or run.run_summary
+    if known is None or "missing" not in known.model_fields_set:
         return None
-    columns = run.search_summary.missing
+    columns = known.missing
     if not columns:
         return Section("missing", "Missing cells", [Text("No cell of the training rows was missing.")])
     ordered = sorted(columns, key=lambda c: -columns[c].share)

@@ -16,7 +16,7 @@ from fedsaddle.report.page.charts import MOST_POINTS, ChartAxis, ForestRow, Line
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text, ThresholdSlider
 from fedsaddle.report.sections.ranking import interval_of
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import PARTS, bounds, many, percent, short, titled
+from fedsaddle.report.words import PARTS, bounds, decimal, many, percent, short, titled
 from fedsaddle.text import visible
 
 LISTED = 200
@@ -105,7 +105,11 @@ class Counts:
         return (self.platt or Platt(1.0, 0.0)).probability(scores)
 
     def chance(self, share: float) -> float:
-        """The probability of a score on the scale from 0 to 1 of the bins."""
+        """The probability of a score on the scale from 0 to 1 of the bins.
+
+        Args:
+            share: A score on the scale from 0 to 1 of the bins.
+        """
         inside = min(max(share, 1e-9), 1 - 1e-9)
         return float(self.probability(np.array([np.log(inside) - np.log1p(-inside)]))[0])
 
@@ -290,9 +294,15 @@ def _agreed_thresholds(counts: Counts, slides: bool) -> ThresholdSlider | PageTa
             (at.negative_predictive_value, at.negative_predictive_value_interval),
             (at.alarms, at.alarms_interval),
         )
-        rows.append([f"{short(chance)}{mark}", *(_known(*share) for share in shares)])
+        benefit = interval_of(at.net_benefit)
+        cells = [*(_known(*share) for share in shares), "–"]
+        if benefit is not None:
+            cells[-1] = " (".join([decimal(100 * benefit.value, 1), decimal(100 * benefit.low, 1)])
+            cells[-1] += f" to {decimal(100 * benefit.high, 1)})"
+        rows.append([f"{short(chance)}{mark}", *cells])
     table = PageTable(
-        ["threshold", "sensitivity", "specificity", "right alarms (PPV)", "right all-clears (NPV)", "alarms"], rows,
+        ["threshold", "sensitivity", "specificity", "right alarms (PPV)", "right all-clears (NPV)", "alarms",
+         "net benefit per 100"], rows,
         caption=f"Thresholds on the {counts.rows} of {counts.whose}, with 95 % intervals"
         + (" of patients" if counts.figures.patients else "")
         + "; a range without one means that the exact share would disclose a small count",

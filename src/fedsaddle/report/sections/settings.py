@@ -31,6 +31,7 @@ AIMS = {
     "average-precision": "average precision",
     "partial-auroc": "partial AUROC",
     "worst-site": "log loss of the worst site",
+    "worst-group": "log loss of the worst group",
 }
 
 
