@@ -140,7 +140,7 @@ def _check_header(name: str, file: IO[bytes], size: int) -> None:
 
 
 def feature_array(x: Array, name: str) -> Array:
-    """The array, if it is rows of finite numbers."""
+    """The array, after a check that its rows are finite numbers."""
     if x.dtype.kind not in "fiub":
         raise BadInput(f"{name}.dtype", str(x.dtype), "must be numbers")
     if x.ndim < 2 or len(x) == 0:
@@ -340,7 +340,7 @@ def treatment(
     categories: Mapping[str, Sequence[str]] | None = None,
     minimum_cell: int = 1,
 ) -> Treatment:
-    """The treatment, after checks of what the user gave."""
+    """The treatment, after checks of the arguments."""
     return Treatment(
         flag("standardise", standardise),
         whole("hinges", hinges, least=0, most=MOST_HINGES),
@@ -399,7 +399,7 @@ def _two_numbers(y: Array, raw: RawTable, roles: Roles) -> Array:
 
 
 def _split_columns(raw: RawTable, roles: Roles) -> dict[str, Array]:
-    """What one can split by: category columns, clients and who stays together."""
+    """Columns to split by: categories, clients and groups."""
     by: dict[str, Array] = {}
     for column in raw.features:
         if column.codes is not None:
@@ -412,7 +412,7 @@ def _split_columns(raw: RawTable, roles: Roles) -> dict[str, Array]:
 
 
 def check_clients(data: Dataset, client: str) -> None:
-    """Refuse a single client, and test rows of clients that have no training rows."""
+    """Raise `BadInput` for a single client, and for test rows of clients that have no training rows."""
     known = np.unique(data.train.columns[client])
     if len(known) < 2:
         remedy = "one client is no federation; choose another column, or client=None and another split"
