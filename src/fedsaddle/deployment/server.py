@@ -86,7 +86,9 @@ class DeployedRun:
         folder.write_config(self.config.model_dump(mode="json"))
         if loop.done:
             log.info("resuming after round %d", loop.done)
-        return loop.run()
+        result = loop.run()
+        (folder.path / ANSWERED).unlink(missing_ok=True)  # the last checkpoint has all that it is for
+        return result
 
     def _loop(self, courier: Courier, agreement: Agreement, folder: RunFolder, callbacks: Sequence[Callback]) -> Loop:
         """The loop of the run, with the sites as clients and as evaluators."""

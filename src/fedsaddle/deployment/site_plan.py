@@ -24,7 +24,7 @@ from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.federation.clients import Own, Sent, Task, merge_repeats
 from fedsaddle.federation.randomness import server_generator
-from fedsaddle.federation.records import R, Record, tensors
+from fedsaddle.federation.records import R, Record, Visibility, tensors, visibility
 from fedsaddle.federation.tasks import AsksAgain, tasks_of
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.privacy.private import Private
@@ -50,7 +50,8 @@ class Plan:
         again: task -> how often it may come in a round beyond the pattern, as the answers decide.
         everyone: whether the first exchange of every round asks all clients.
         carries: whether the first exchange of every round carries the model that is measured before it.
-        weights: task -> how its replies are weighted: "uniform", "size" (by the rows of each client) or "own".
+        weights: task -> how its replies are weighted: "uniform", "size" (by the rows of each client) or "own". Empty:
+            by fields of replies that the server sees of each client.
         rehearsed: rounds that were rehearsed; in later ones each known task may come as often as in any of these, and
             any other task once.
     """
@@ -155,7 +156,7 @@ def plan_of(algorithm: Algorithm[Any], rows: Stacked, count: int, rounds: int, s
         again,
         all(each.asked == count for each in rounds_with),
         getattr(own, "output", "last") == "last" and all(each.carries for each in rounds_with),
-        {name: frozenset(kinds) for name, kinds in clients.weights.items()},
+        {} if clients.tells_apart else {name: frozenset(kinds) for name, kinds in clients.weights.items()},
         done,
     )
 
@@ -207,6 +208,7 @@ class _Rehearsed(Wrapper):
     known: dict[str, Kind] = field(default_factory=dict)
     now: _Round = field(default_factory=lambda: _Round(torch.zeros(0)))
     weights: dict[str, set[str]] = field(default_factory=dict)
+    tells_apart: bool = False  # whether the server sees fields of each client, by which it may weigh them
 
     @property
     def sizes(self) -> Ints:
@@ -230,6 +232,7 @@ class _Rehearsed(Wrapper):
             with torch.no_grad():
                 reply = self.inner.ask(clients[:1], task, sent)[1]
             self.known[key] = Kind(reply, 1, 0.0, 0.0)
+            self.tells_apart |= any(seen is not Visibility.AVERAGED for seen in visibility(type(reply)).values())
         return clients, cast(R, self.known[key].answer(len(clients)))
 
 
