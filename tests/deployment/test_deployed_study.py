@@ -36,7 +36,7 @@ from fedsaddle.studies.site_questions import SimulatedSites
 from fedsaddle.studies.study_plan import StudyPlan, StudySection, plan_of
 
 SITES = ("north", "south", "east", "west")
-OPEN = SitePolicy(minimum_cell=1, minimum_rows=1, minimum_sites=1)
+OPEN = SitePolicy(minimum_cell=1, minimum_rows=1, minimum_sites=1, draws="seed", most_runs=1000)
 COLUMNS = ["a", "b", "c"]
 
 

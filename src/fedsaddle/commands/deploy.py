@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedsaddle.commands.deploy_keys import add_commands
 from fedsaddle.commands.deploy_try import deploy_try
+from fedsaddle.commands.deploy_withdraw import withdraw
 from fedsaddle.commands.documents import SCHEMA, AuditDocument
 from fedsaddle.commands.init import EXAMPLE as CONFIG
 from fedsaddle.commands.options import OUTPUT, usable
@@ -308,6 +310,8 @@ def flower(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> N
 
 
 deploy.command("try")(deploy_try)
+add_commands(deploy)
+deploy.command("withdraw")(withdraw)
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,10 @@ def effects(run: StoredRun) -> Section | None:
     Args:
         run: The run.
     """
+    if run.outcome_summary is not None:
+        own = run.outcome_summary.coefficients
+        blocks = [] if own is None else _with_intervals(own, run.outcome_summary.choice)
+        return Section("effects", "What the model looks at", blocks) if blocks else None
     read, unit = linear_effects(run), unit_of(run)
     summary, trees = run.search_summary, importances(run)
     found, choice = (summary.coefficients, summary.choice) if summary else (None, "")
@@ -79,7 +83,7 @@ def effects(run: StoredRun) -> Section | None:
     hinged = {e.feature.column for e in read if e.feature.kind == "hinge"}
     plain = [e for e in read if e.feature.kind != "site" and e.feature.column not in hinged]
     plain.sort(key=lambda e: -abs(e.change))
-    blocks: list[Block] = [] if found is None else _with_intervals(found, choice)
+    blocks = [] if found is None else _with_intervals(found, choice)
     blocks += [_importances(trees)] if trees else []
     if plain and (found is None or found.of != choice):
         blocks.append(_bars_of_columns(plain, unit))
@@ -166,6 +170,8 @@ def _with_intervals(found: Coefficients, choice: str) -> list[Block]:
         if ratio
         else "Each is the mean change of the outcome for the named unit, with all other columns equal. "
     )
+    if found.against is not None:
+        what += f"The class in front of each name is compared with {visible(found.against)!r}. "
     more = f" The {MOST_BARS} clearest of {len(rows)} are drawn; the table has all." if len(rows) > MOST_BARS else ""
     blocks: list[Block] = [
         Chart(
