@@ -142,6 +142,8 @@ def test_counts_leave_a_site_as_sums_only(finished):
     assert seen["measure", "sums"] == seen["spread", "sums"] == "sum only"
     assert not {field for _, field in seen} & {"scores", "groups"}
     answers = [unpack(a.content, {}).record for sent, a in view if about(sent).get("do") == "measure"]
+    sums = json.loads((finished[0] / "summary.json").read_text())["secure_aggregation"]["sums"]
+    assert {"BinCounts.positives", "SquareSums.squares", "SquareSums.within"} <= set(sums)
     told = [one for one in answers if isinstance(one, dict) and "sums" in one]
     assert len(told) >= 8
     for one in told:

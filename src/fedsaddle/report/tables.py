@@ -289,9 +289,10 @@ def of_sites(summary: RunSummary) -> Table:
     """
     fields = [name for name, visibility in summary.ledger.fields.items() if visibility != "averaged"]
     seen = cell(", ".join(fields) or "nothing")
+    told = "means and own figures" if summary.scores is not None and summary.scores.summed else "means and score counts"
     table = Table(
         title="sites",
-        caption=f"Visible to the server per site: {seen}; at evaluations each site's means and score counts",
+        caption=f"Visible to the server per site: {seen}; at evaluations each site's {told}",
         title_justify="left",
         caption_justify="left",
     )
