@@ -34,6 +34,7 @@ COMMANDS = {  # name -> module and function, or group of commands, in `fedsaddle
     "sweep": "sweep:sweep",
     "compare": "compare:compare",
     "report": "report:report",
+    "predict": "predict:predict",
     "check-release": "report:check_release",
     "watch": "watch:watch",
     "list": "info:list_names",

@@ -34,6 +34,10 @@ CASES = {
         {"name": "Local SGDA+", "local_steps": 3, "snapshot_every": 2}, problem={"name": "class-fair"}
     ),
     "CODASCA": config({"name": "CODASCA"}, **AUC),
+    "Anderson": config(
+        {"name": "Extragradient", "batch_size": None, "dual_step": 0.1, "primal_step": 0.1, "anderson": 4},
+        problem={"name": "class-fair"},
+    ),
     "single precision": config({"name": "FedAvg", "local_steps": 3}, dtype="float32"),
 }
 

@@ -20,7 +20,7 @@ from fedsaddle.deployment.secure_site import read_identity, write_site_keys
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.site_policy import SitePolicy
-from fedsaddle.federation.wire import about, unpack
+from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.metrics.calibration import at_threshold
 from fedsaddle.metrics.ranking import rank
 from fedsaddle.metrics.score_sums import bins_of
@@ -130,7 +130,7 @@ def test_the_page_says_so_and_has_no_small_count(finished):
     stored = json.loads((out / "summary.json").read_text())["scores"]
     assert all(n == 0 or n >= 5 for n in [*stored["positives"], *stored["negatives"]])
     words = " ".join(getattr(block, "words", "") for block in score_counts(read_run(out)).blocks)
-    assert "added up behind masks" in words
+    assert "summed by secure aggregation" in words
     assert "There are no curves" in words
     assert {"score-counts"} <= {section.key for section in page_of(read_run(out)).sections}
 
@@ -142,6 +142,8 @@ def test_counts_leave_a_site_as_sums_only(finished):
     assert seen["measure", "sums"] == seen["spread", "sums"] == "sum only"
     assert not {field for _, field in seen} & {"scores", "groups"}
     answers = [unpack(a.content, {}).record for sent, a in view if about(sent).get("do") == "measure"]
+    sums = json.loads((finished[0] / "summary.json").read_text())["secure_aggregation"]["sums"]
+    assert {"BinCounts.positives", "SquareSums.squares", "SquareSums.within"} <= set(sums)
     told = [one for one in answers if isinstance(one, dict) and "sums" in one]
     assert len(told) >= 8
     for one in told:
@@ -233,12 +235,45 @@ def test_own_figures_that_cannot_be_are_a_fault_of_the_site(change, tmp_path):
         check_measurements(0, {**reply, "own": change(own)}, {"loss"}, 50, 1)
 
 
-def test_sums_are_refused_without_masks(tmp_path):
+def test_the_best_round_is_chosen_by_the_summed_counts(tmp_path):
+    cfg = given(select="auroc")
+    services = made(cfg, tmp_path, [table(i, 30) for i in range(3)])
+    summary = go(cfg, services, tmp_path / "out").summary
+    history = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    best = max(history, key=lambda record: record["pooled_validation"]["auroc"])
+    assert summary["selected_round"] == best["round"]
+    assert summary["scores"]["summed"]
+
+
+def asked_alone(services, result, do: str, shares: dict[str, float]) -> str:
+    """What the first site answers to a question about the run's model, made up by a server; the reason of a refusal."""
+    worker = next(iter(services[0]._runs.values())).worker
+    known = next(one for one in next(iter(services[0]._runs.values())).models.measured if "-test@" in one)
+    cuts = [int(cut) for cut in known.partition("@")[2].split(",")]
+    payload = {"w": result.model, "dual": None, "part": "test", "rounds": 4, "cuts": cuts, "secure": {"shares": shares}}
+    if do == "spread":
+        payload |= dict.fromkeys(("positives", "negatives"), torch.ones(1, 1000, dtype=torch.float64))
+    header = Request(do=do, run="trial", fingerprint=worker.fingerprint, nonce="made").to_dict()
+    answer = unpack(services[0].answer(pack(Message(header, payload))), {})
+    return (answer.about["failure"] or {}).get("detail", "")
+
+
+def test_without_masks_there_are_bounds_and_no_sums(tmp_path):
     cfg = given(secure=False)
     services = made(cfg, tmp_path, [table(i, 30) for i in range(4)])
-    go(cfg, services, tmp_path / "out")
+    result = go(cfg, services, tmp_path / "out")
     found = json.loads((tmp_path / "out" / "summary.json").read_text())["scores"]
     assert "summed" not in found
     assert "interval" not in json.dumps(found["pooled"])
     assert all(own["auroc"]["interval"] for own in found["sites"].values()), "each site's own figure is exact"
-    assert Request(do="spread", run="trial", fingerprint="", nonce="").do == "spread"
+    thirds = dict.fromkeys("012", 1 / 3)
+    for do in ("measure", "spread"):
+        assert "has no masks in this run" in asked_alone(services, result, do, thirds)
+
+
+def test_a_sum_that_would_not_hide_a_site_is_refused(finished):
+    _, result, services, _ = finished
+    assert "at least 3" in asked_alone(services, result, "measure", {"0": 0.5, "1": 0.5})
+    unequal = {"0": 0.9, "1": 0.05, "2": 0.05}
+    assert "unequal shares" in asked_alone(services, result, "spread", unequal)
+    assert "not at all" in asked_alone(services, result, "measure", dict.fromkeys("123", 1 / 3))

@@ -226,3 +226,19 @@ def test_configs_name_it():
         for read, given in ((build, config), (check_keys, with_classes)):
             with pytest.raises(fs.BadInput, match="anderson"):
                 read(given(anderson=bad))
+
+
+def test_a_memory_beyond_the_rounds_is_warned_of_in_one_line():
+    for memory, rounds, warned in ((10, 4, True), (4, 4, False), (0, 4, False)):
+        algorithm = fs.Anderson(fs.Extragradient(problem=game()), memory=memory)
+        found = algorithm.cautions(play(algorithm, serial(unlike()), rounds)[-1])
+        line = "the memory of Anderson mixing, 10, is longer than the 4 rounds; one of 4 does the same"
+        assert list(found) == ([line] if warned else [])
+
+
+def test_the_warning_is_in_the_summary_and_the_run_is_kept(tmp_path):
+    algorithm = fs.Anderson(fs.Extragradient(problem=game()), memory=7)
+    with pytest.warns(UserWarning, match="the memory of Anderson mixing, 7, is longer than the 3 rounds"):
+        result = fs.run(algorithm, unlike(), rounds=3, out=tmp_path / "run")
+    assert result.summary["rounds"] == 3
+    assert any("memory of Anderson mixing" in one["text"] for one in result.summary["warnings"])

@@ -10,14 +10,14 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from fedsaddle.metrics.calibration import Threshold
-from fedsaddle.metrics.subgroups import ScoredRows, subgroups, worst
+from fedsaddle.metrics.subgroups import RowsInGroups, subgroups, worst
 
 
 def made(rng, sizes, signal, base=0.3):
     group = np.repeat(np.arange(len(sizes)), sizes)
     y = rng.random(len(group)) < base
     s = rng.normal(size=len(group)) + np.asarray(signal)[group] * y
-    return ScoredRows(s, y, group, [f"g{k}" for k in range(len(sizes))], 1 / (1 + np.exp(-(s - 1))), 0.4)
+    return RowsInGroups(s, y, group, [f"g{k}" for k in range(len(sizes))], 1 / (1 + np.exp(-(s - 1))), 0.4)
 
 
 def test_figures_are_those_of_the_groups_rows():
@@ -103,7 +103,7 @@ def test_more_looks_make_the_gap_wider_and_one_group_has_no_worst():
 
 def test_patients_with_several_rows_widen_the_intervals():
     rows = made(np.random.default_rng(6), [60, 60], [1, 1])
-    thrice = ScoredRows(
+    thrice = RowsInGroups(
         *(np.repeat(side, 3) for side in (rows.scores, rows.positive, rows.group)), rows.names,
         np.repeat(rows.probabilities, 3), 0.4,
     )  # fmt: skip

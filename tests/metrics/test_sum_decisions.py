@@ -9,7 +9,7 @@ from test_score_sums import added, drawn
 from fedsaddle.metrics.calibration import Platt, decision_curve, reliability
 from fedsaddle.metrics.intervals import wilson_share
 from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums, bins_of
-from fedsaddle.metrics.subgroups import ScoredRows, subgroups
+from fedsaddle.metrics.subgroups import RowsInGroups, subgroups
 from fedsaddle.metrics.sum_decisions import (
     LOWER,
     MIDDLES,
@@ -109,7 +109,9 @@ def grouped(seed: int, cut_group: int = 0):
 def test_groups_have_the_figures_of_their_patients():
     scores, y, units, group, whole, asked = grouped(4)
     ours = groups_of_sums(whole, asked, 200)
-    exact = subgroups(ScoredRows(scores, y == 1, group, ("a", "b", "c"), 1 / (1 + np.exp(-scores)), 0.2, units)).groups
+    exact = subgroups(
+        RowsInGroups(scores, y == 1, group, ("a", "b", "c"), 1 / (1 + np.exp(-scores)), 0.2, units)
+    ).groups
     for one, other in zip(ours, exact, strict=True):
         assert (one.name, one.positives, one.negatives) == (other.name, other.positives, other.negatives)
         assert (one.auroc.low, one.auroc.high) == pytest.approx((other.auroc.low, other.auroc.high), abs=0.006)

@@ -256,3 +256,18 @@ def test_bad_columns_are_one_line(groups: list[str], problem: dict[str, Any], me
     with pytest.raises(fs.errors.BadInput, match=message) as caught:
         run_groups(groups, problem)
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_checks_labels_and_groups_apart() -> None:
+    """More groups than classes are fine; numbers of no group are not, nor rows without groups."""
+    problem = fs.GroupFair(model=linear(2), groups=("a", "b", "c"))
+    steps = {"local_steps": 1, "ascent": "server"}
+    rows = grouped(2)
+    fs.run(fs.LocalSgda(problem=problem, **steps), rows, rounds=1)
+    for column, key in ((0, "label"), (1, "group")):
+        y = rows.y.clone()
+        y[4, column] = 3
+        with pytest.raises(fs.errors.BadInput, match=rf"{key} of client 0 = 3: the problem has \d"):
+            fs.run(fs.LocalSgda(problem=problem, **steps), fs.Stacked(rows.x, y, rows.offsets), rounds=1)
+    with pytest.raises(fs.errors.BadInput, match="data = 'rows without groups': give"):
+        fs.run(fs.LocalSgda(problem=problem, **steps), classes(classes=2), rounds=1)

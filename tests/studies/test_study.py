@@ -146,7 +146,7 @@ def test_a_study_that_was_stopped_goes_on(found, tmp_path):
         ({"site": "hospital"}, "label is missing: name the column"),
         ({**ROLES, "label": "dead"}, "label = 'dead': there is no such column"),
         ({**ROLES, "site": "died"}, "site = 'died': is `label` too"),
-        ({**ROLES, "label": "unit"}, "name the positive one with `positive`"),
+        ({"site": "hospital", "label": "patient"}, "label = 'patient': has 281 values, and at most 20 classes"),
         ({**ROLES, "positive": "maybe"}, "positive = 'maybe': is not a value of column 'died'"),
         ({**ROLES, "aim": "speed"}, "aim = 'speed': choose one of auroc"),
         ({**ROLES, "budget": -1}, "budget = -1"),

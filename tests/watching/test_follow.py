@@ -75,7 +75,7 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path):
 def test_huge_files_are_read_in_bounded_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(state, "PIECE", 1000)
     monkeypatch.setattr(state, "LONGEST", 3000)
-    monkeypatch.setattr(state, "KEPT", 16)
+    monkeypatch.setattr(state, "MOST_RECORDS", 16)
     path = tmp_path / "metrics.jsonl"
     lines = [json.dumps(record(k)) for k in range(1, 200)]
     lines.insert(100, json.dumps(record(100, x="y" * 10_000)))

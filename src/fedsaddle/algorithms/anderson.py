@@ -6,7 +6,7 @@ images whose residual g(z) - z would be smallest if g were affine. Clients, mess
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, make_dataclass, replace
 from zlib import crc32
 
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.algorithms.protocols import Algorithm, AnyAlgorithm, Wraps, dual_of
+from fedsaddle.algorithms.protocols import Algorithm, AnyAlgorithm, HasCautions, Wraps, dual_of
 from fedsaddle.arguments import flag, number, whole
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
@@ -55,7 +55,7 @@ class Anderson(Wraps):
     Args:
         algorithm: one whose rounds are deterministic: all clients, all rows (`batch_size=None`), such as
             `fs.FedGdaGt(...)`, `fs.Extragradient(...)`. Constant steps.
-        memory: m, the number of differences; 0 is the algorithm itself. More than the rounds does no harm.
+        memory: m, the number of differences; 0 is the algorithm itself; more than the rounds is warned of.
         ridge: regulariser of the least squares, relative to the squared length of each difference.
         growth: by how much a mix may lengthen the residual before it is taken back.
         exact: whether to refuse algorithms whose round is not a map of the point: cohorts or minibatches are drawn,
@@ -174,6 +174,15 @@ class Anderson(Wraps):
         """The last m + 1 rounds, of which m differences are left."""
         few = self.memory  # the next round adds one
         return replace(window, mixing_points=points[-few:].clone(), mixing_images=images[-few:].clone())
+
+    def cautions(self, server: Record, features: Sequence[str] = ()) -> Sequence[str]:
+        """Those of the algorithm, and one line where the memory is longer than the run."""
+        own = self.algorithm.cautions(server, features) if isinstance(self.algorithm, HasCautions) else ()
+        rounds = getattr(server, "rounds", None)
+        if rounds is None or self.memory <= rounds:
+            return own
+        longer = f"the memory of Anderson mixing, {self.memory}, is longer than the {rounds} rounds"
+        return [*own, f"{longer}; one of {rounds} does the same"]
 
     def fresh(self, site: Site) -> Record | None:
         """What the algorithm's own clients begin with."""

@@ -392,9 +392,11 @@ def check_run(project: Project, folder: Path) -> None:
     for module, digest in module_digests(config).items():
         told = f"the config names code of {module!r}: each site and the server install it"
         print(f'{told}, and list it in {POLICY} under [modules]: "{module}" = "{digest}"')
-    if config.run.select is not None and Selection.parse(config.run.select).statistic is None:
+    pooled = config.run.select is not None and Selection.parse(config.run.select).statistic is None
+    if pooled and not config.privacy.secure_aggregation:
         told = f"run.select = {config.run.select!r}: sites with a minimum_cell above 1 send bounds of it, by which no"
-        print(f'warning: {told} round can be chosen; "global loss" is exact', file=sys.stderr)
+        remedy = 'round can be chosen; "global loss" is exact, and so is this with privacy.secure_aggregation = true'
+        print(f"warning: {told} {remedy}", file=sys.stderr)
     if len(project.names) < SitePolicy().minimum_sites:
         told = f"{len(project.names)} sites: each must set minimum_sites in its {POLICY}, or it will refuse"
         print(f"warning: {told}", file=sys.stderr)

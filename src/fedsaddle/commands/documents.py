@@ -205,6 +205,16 @@ class CheckReleaseDocument(Document):
     check: Annotated[JsonObject, "the content of release.json", ModelAt("fedsaddle.documents.stored:ReleaseCheck")]
 
 
+class PredictDocument(Document):
+    """`predict`."""
+
+    folder: str
+    table: str
+    out: str
+    rows: int
+    threshold: Annotated[float | None, "probability from which on rows are called positive"]
+
+
 class DemoDocument(Document):
     """`demo`."""
 
@@ -273,6 +283,7 @@ DOCUMENTS: tuple[type | ModelAt, ...] = (
     DoctorDocument,
     ReportDocument,
     CheckReleaseDocument,
+    PredictDocument,
     DemoDocument,
     LinesDocument,
     AuditDocument,

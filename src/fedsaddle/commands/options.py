@@ -142,7 +142,45 @@ SiteOption = Annotated[
 ]
 LabelOption = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Label, with two values.", show_default=False, rich_help_panel=YOUR_TABLE),
+    typer.Option(
+        metavar="COLUMN",
+        help="Label: two classes, several, or a number.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
+    ),
+]
+FamilyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Overrides what the label says: classes, number, or poisson for counts.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
+    ),
+]
+TimeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Time to an event, in place of a label.", show_default=False, rich_help_panel=YOUR_TABLE
+    ),
+]
+EventOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Whether there was an event at --time.", show_default=False, rich_help_panel=YOUR_TABLE
+    ),
+]
+ExposureOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Of counts, such as person-years.", show_default=False, rich_help_panel=YOUR_TABLE
+    ),
+]
+HorizonOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="TIME", help="Time at which survival is judged.", show_default=False, rich_help_panel=YOUR_TABLE
+    ),
 ]
 PositiveOption = Annotated[
     str | None,
@@ -220,7 +258,7 @@ OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in (
         *("site", "label", "positive", "patient", "image", "numeric", "categorical", "drop", "groups", "algorithm"),
-        *("sensitivity", "leave_one_site_out", "resume", "table"),
+        *("sensitivity", "leave_one_site_out", "resume", "table", "family", "time", "event", "exposure", "horizon"),
     )
 } | {"aim": "--for", "test_sites": "--test-site"}
 IN_REMEDIES = OPTIONS | {"out": "--out", "seed": "--seed"}
@@ -245,9 +283,9 @@ def _worded(text: str) -> str:
 
 @in_options()
 def table_of(
-    table: Path | None, site: str | None, label: str | None, **others: str | int | list[str] | None
+    table: Path | None, site: str | None, label: str | None, **others: str | int | float | list[str] | None
 ) -> TableConfig | None:
-    """The table that the options describe; None without one."""
+    """The table that the options describe; None without one. `time` is the label of a time to an event."""
     if table is None:
         for key, value in {"site": site, "label": label, **others}.items():
             if value:
@@ -259,6 +297,12 @@ def table_of(
         from fedsaddle.data.tables.read import column_names
         from fedsaddle.studies.table_config import TableConfig
 
+    time = others.pop("time", None)
+    if (time is None) != (others.get("event") is None):
+        raise NotGiven("--event" if time is not None else "--time", "a time to an event needs both columns")
+    if time is not None and label is not None:
+        raise BadInput("--label", label, "is the time of the event here; leave it out")
+    label = label if time is None else str(time)
     if site is None or label is None:
         columns = f"name a column of {visible(table.name)}, one of {listed_names(column_names(table))}"
         raise NotGiven("--site" if site is None else "--label", columns)

@@ -26,7 +26,8 @@ from fedsaddle.secure.secured import reply_fields
 from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.text import visible
 
-EVALUATION = "means and score counts, at evaluations"
+EVALUATION = "means and own figures, at evaluations"
+COUNTS = "score counts, at evaluations"
 ENCODING = "counts and ranges of the columns, before the first round"
 SEEN = {
     Visibility.AVERAGED.value: "the server sees the mean over the clients only",
@@ -235,6 +236,8 @@ def _deployed(config: Config, path: Path, folder: Path) -> DryRunDocument:
     document["plan"]["leaves_a_site"] += [
         {"field": what, "visibility": "per client"} for what in (ENCODING, EVALUATION)
     ]
+    visible = "averaged" if config.privacy.secure_aggregation else "per client"
+    document["plan"]["leaves_a_site"].append({"field": COUNTS, "visibility": visible})
     return document
 
 

@@ -15,7 +15,11 @@ from fedsaddle.commands.options import (
     AlgorithmOption,
     CategoricalOption,
     DropOption,
+    EventOption,
+    ExposureOption,
+    FamilyOption,
     GroupsOption,
+    HorizonOption,
     ImageOption,
     LabelOption,
     NumericOption,
@@ -23,6 +27,7 @@ from fedsaddle.commands.options import (
     PatientOption,
     PositiveOption,
     SiteOption,
+    TimeOption,
     beginning,
     complete_changes,
     refuse_options,
@@ -63,6 +68,11 @@ def run(
     ],
     site: SiteOption = None,
     label: LabelOption = None,
+    family: FamilyOption = None,
+    time: TimeOption = None,
+    event: EventOption = None,
+    exposure: ExposureOption = None,
+    horizon: HorizonOption = None,
     positive: PositiveOption = None,
     patient: PatientOption = None,
     image: ImageOption = None,
@@ -182,8 +192,8 @@ def run(
 ) -> None:
     """Run a config: metrics, model, plots and checkpoints go to a folder.
 
-    With a table (CSV, Parquet, Excel), --site and --label, search for the best way to train on validation rows, and
-    compare it with FedAvg on test rows.
+    With a table (CSV, Parquet, Excel), --site and --label (or --time and --event), search for the best way to train on
+    validation rows, and compare it with FedAvg on test rows.
     """
     with loading():
         from fedsaddle.commands.simulation import run_config
@@ -193,6 +203,11 @@ def run(
         config if _is_table(config) else None,
         site,
         label,
+        family=family,
+        time=time,
+        event=event,
+        exposure=exposure,
+        horizon=horizon,
         positive=positive,
         patient=patient,
         image=image,
@@ -233,5 +248,5 @@ def run(
     from fedsaddle.studies.table_study import BUDGET, StudyOptions
 
     seconds = BUDGET if budget is None else seconds_of(budget)
-    options = StudyOptions("auroc" if aim is None else aim, seconds, sensitivity, leave_one_site_out)
+    options = StudyOptions(aim, seconds, sensitivity, leave_one_site_out)
     raise typer.Exit(run_table(own_table, options, out, resume))

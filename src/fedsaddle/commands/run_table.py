@@ -17,16 +17,18 @@ from fedsaddle.commands.report import emit_run, print_report
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables.columns import summarised
-from fedsaddle.documents.summary import Coefficients
+from fedsaddle.documents.summary import Coefficients, OutcomeSummary
 from fedsaddle.files import require_folder
 from fedsaddle.processes import Interruption
 from fedsaddle.report import plots as roc
+from fedsaddle.report.outcomes import figure_name, figure_text
 from fedsaddle.report.sections.effects import p_text, shown, strongest
 from fedsaddle.report.sections.settings import cut_in_words
 from fedsaddle.report.tables import cell, choice_table
 from fedsaddle.runs.closing import exit_code
 from fedsaddle.runs.folder import RunFolder, require_unused
 from fedsaddle.studies.leave_one_out import LeaveOneSiteOut
+from fedsaddle.studies.outcome_study import OutcomeStudy
 from fedsaddle.studies.study import Study, StudyWatch, check_folder, study
 from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.studies.table_study import StudyOptions, settings_of
@@ -46,6 +48,8 @@ def run_table(table: TableConfig, options: StudyOptions, out: Path | None, resum
         check_folder(folder, settings_of(table, options), resume)
         return _show_finished(folder, table.table)
     roles = {f.name: getattr(table, f.name) for f in fields(table) if f.name not in ("table", "algorithm")}
+    if table.event is not None:
+        roles["time"] = roles.pop("label")
     with _OnTerminal(options.budget) as watch:
         found = study(
             table.table,
@@ -58,7 +62,10 @@ def run_table(table: TableConfig, options: StudyOptions, out: Path | None, resum
             resume=resume,
             watch=watch,
         )
-    _print(found)
+    if isinstance(found, OutcomeStudy):
+        _print_outcome(found)
+    else:
+        _print(found)
     _say(output.errors(), [f"warning: {warning.text}" for warning in found.summary.warnings])
     if found.report is not None:
         output.screen().print(f"report: {visible(found.report)}", highlight=False, markup=False, soft_wrap=True)
@@ -105,8 +112,9 @@ class _OnTerminal(StudyWatch):
 def _show_finished(folder: RunFolder, table: Path) -> int:
     """Print the results of a finished search; its test rows are not evaluated a second time."""
     require_unused(folder.path)
-    summary, screen, errors = folder.read_search(), output.screen(), output.errors()
-    screen.print(choice_table(summary))
+    stored, screen, errors = folder.stored_summary(), output.screen(), output.errors()
+    summary = stored if isinstance(stored, OutcomeSummary) else folder.read_search()
+    screen.print(outcome_table(summary) if isinstance(summary, OutcomeSummary) else choice_table(summary))
     told = f"the search in {visible(folder.path)} is finished, and nothing was trained or changed"
     _say(errors, [f"{told}; choose another --out for a new one"])
     page: Path | None = folder.report
@@ -136,10 +144,45 @@ def _print(found: Study) -> None:
     screen.print(f"written to {visible(str(found.folder))}", highlight=False, markup=False, soft_wrap=True)
 
 
+def _print_outcome(found: OutcomeStudy) -> None:
+    screen, summary = output.screen(), found.summary
+    screen.print(outcome_table(summary))
+    if summary.cut:
+        _say(
+            output.errors(),
+            [f"warning: the time budget ended the search before all trials of {', '.join(summary.cut)}"],
+        )
+    if summary.coefficients is not None:
+        screen.print(coefficient_table(summary.coefficients))
+    screen.print(f"written to {visible(str(found.folder))}", highlight=False, markup=False, soft_wrap=True)
+
+
+def outcome_table(summary: OutcomeSummary) -> Table:
+    """The figures of a study of another outcome than two classes, for the terminal."""
+    ours, theirs, gaps = (summary.figures.get(name, {}) for name in ("choice", "FedAvg", "difference"))
+    rows = summary.rows
+    caption = [
+        f"chosen for {cell(summary.aim)}: {cell(summary.choice)}",
+        cell(summary.reason),
+        f"{rows.get('train', 0):,} training, {rows.get('validation', 0):,} validation, {rows.get('test', 0):,} test "
+        f"rows; {summary.trials} trials in {summary.seconds:.0f} s",
+    ]
+    title = "test rows, with 95 % intervals"
+    table = Table(title=title, caption="\n".join(caption), title_justify="left", caption_justify="left")
+    table.add_column("")
+    for head in ("the choice", "FedAvg, tuned alike", "difference"):
+        table.add_column(head, justify="right")
+    for key, figure in ours.items():
+        texts = figure_text(figure), figure_text(theirs.get(key)), figure_text(gaps.get(key), "+")
+        table.add_row(cell(figure_name(key)), *map(cell, texts))
+    return table
+
+
 def coefficient_table(found: Coefficients) -> Table:
     """The clearest effects of the default with their intervals, for the terminal."""
     ordered = strongest(found)
     patients = "" if found.patients is None else f", rows of {found.patients:,} patients count together"
+    patients += "" if found.against is None else f", classes against {cell(found.against)}"
     more = f"; {len(ordered) - MOST_EFFECTS} more are in the report" if len(ordered) > MOST_EFFECTS else ""
     table = Table(
         title=f"{found.measure}s of {cell(found.of)}, with 95 % intervals",

@@ -91,6 +91,9 @@ PROBLEMS: dict[str, Entry] = {
     "supervised": Entry(
         f"{_PROBLEM}.supervised:Supervised", "mean loss of each client; choose a loss", kind="minimisation"
     ),
+    "cox": Entry(
+        f"{_PROBLEM}.regression:Cox", "times to an event: proportional hazards, a stratum a client", kind="minimisation"
+    ),
     "class-fair": Entry(f"{_PROBLEM}.fair:ClassFair", "min-max: the worst-case mixture of classes", kind="minimax"),
     "group-fair": Entry(f"{_PROBLEM}.groups:GroupFair", "min-max: the worst mixture of groups of rows", kind="minimax"),
     "robust": Entry(

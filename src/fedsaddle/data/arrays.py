@@ -96,7 +96,7 @@ def rows_dataset(
     notes: Sequence[str] = (),
     name: str = "arrays",
 ) -> Dataset:
-    """A data set of features that wait for the split, with labels, sites and patients beside them."""
+    """A data set of features that are fitted after the split, with labels, sites and patients beside them."""
     by: dict[str, Array] = {}
     if sites is not None:
         by[SITE] = sites
@@ -166,7 +166,7 @@ def number_columns(array: Array, names: Sequence[str]) -> tuple[RawColumn, ...]:
 
 
 def as_array(key: str, values: object) -> Array:
-    """Rows as an array of numbers or of objects; None and text stay what they are."""
+    """Rows as an array of numbers or of objects; None and text are unchanged."""
     values = without_torch(key, values)
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise BadInput(key, values, "must be an array with one row each")
@@ -180,7 +180,7 @@ def as_array(key: str, values: object) -> Array:
 
 
 def without_torch(key: str, values: object) -> object:
-    """A tensor as an array; anything else as it is."""
+    """A tensor as an array; anything else unchanged."""
     import torch
 
     return tensor(key, values, least_axes=0).detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
@@ -221,7 +221,7 @@ def _label_cells(y: object) -> Array:
 
 
 def _entries(key: str, values: object) -> Array:
-    """One entry a row; a column vector will do."""
+    """One entry a row; a column vector is accepted."""
     values = without_torch(key, values)
     if isinstance(values, str | bytes | dict) or not hasattr(values, "__len__"):
         raise BadInput(key, values, "must be a list or an array with one entry for each row")
@@ -239,5 +239,5 @@ def _entries(key: str, values: object) -> Array:
 
 
 def _is_mixed(values: object) -> bool:
-    """Whether a list holds both text and what is none: numpy would write None as 'None'."""
+    """Whether a list mixes text with other entries: numpy would write None as 'None'."""
     return isinstance(values, list | tuple) and len({isinstance(one, str) for one in values}) > 1

@@ -35,7 +35,7 @@ WIDTH = 2 * REACH / BINS  # of a bin, in standard deviations
 
 @dataclass(frozen=True, eq=False)
 class SitesSeen:
-    """What is known of the training rows of each of S sites, in a simulation as at real sites."""
+    """Statistics of the training rows of each of S sites, in a simulation as at real sites."""
 
     names: Sequence[str]
     sizes: Ints  # (S,)
@@ -223,7 +223,7 @@ def _code(how: Encoded, facts: NumberFacts, site: int, counts: Ints) -> tuple[fl
 
 
 def _leaks(data: FederatedData) -> list[str]:
-    """Columns that alone separate the two classes of the training rows: the label itself, or what follows from it."""
+    """Columns that alone separate the two classes of the training rows: the label itself, or a consequence of it."""
     x, y = data.train.x, data.train.y
     if len(data.classes) != 2 or y.ndim > 1 or x.ndim != 2 or not x.is_floating_point():
         return []

@@ -27,7 +27,7 @@ INSTALL = f"needs the package datasets; {install('hugging-face')}"
 
 
 class HuggingFaceRows(Protocol):
-    """What is used of a `datasets.Dataset`."""
+    """The part of a `datasets.Dataset` that is used."""
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -55,7 +55,7 @@ class HuggingFaceRows(Protocol):
 
 
 class TorchRows(Protocol):
-    """What is used of a `torch.utils.data.Dataset`."""
+    """The part of a `torch.utils.data.Dataset` that is used."""
 
     def __len__(self) -> int: ...
 
@@ -139,7 +139,7 @@ def _rows(
 
 
 def _check(dataset: object) -> None:
-    """Refuse what is not one split in memory."""
+    """Raise `BadInput` for anything but one split in memory."""
     try:
         import datasets
     except ImportError:
@@ -160,7 +160,7 @@ def _is_shaped(kind: object) -> bool:
 
 
 def _labels(dataset: HuggingFaceRows, label: str) -> list[object]:
-    """The labels, by name where the dataset names them; -1 is no label there."""
+    """The labels, by name where the dataset names them; -1 is a missing label there."""
     cells = list(dataset[label])
     names = getattr(dataset.features[label], "names", None)
     if names is None:
@@ -331,7 +331,7 @@ def _all_rows(named: Mapping[str, TorchRows]) -> tuple[Array, Array]:
 
 
 def _pairs(named: Mapping[str, TorchRows]) -> Iterator[tuple[str, object]]:
-    """Where each row is, for complaints, and the row."""
+    """Where each row is, for errors, and the row."""
     for name, own in named.items():
         for at in range(len(own)):
             yield f"row {at} of {name!r}" if name else f"row {at}", own[at]

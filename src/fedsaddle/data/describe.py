@@ -177,8 +177,8 @@ def heterogeneity(counts: Ints) -> float:
 
 
 def _means(rows: Stacked) -> NDArray[np.float64]:
-    sums = np.add.reduceat(rows.y.numpy().astype(np.float64), rows.offsets[:-1])
-    return np.asarray(sums / rows.sizes)
+    y = rows.y.numpy().astype(np.float64)
+    return np.asarray(np.add.reduceat(y if y.ndim == 1 else y[:, 0], rows.offsets[:-1]) / rows.sizes)
 
 
 MAX_BARS = 60

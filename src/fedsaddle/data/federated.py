@@ -326,7 +326,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A table, and its features where they wait for the split."""
+    """A table, and its features if they are fitted after the split."""
 
     table: Table
     fitted: FittedFeatures[PendingFeatures] | None

@@ -51,7 +51,7 @@ def pictures(
     groups: Sequence[str] = (),
     classes: Sequence[str] = (),
 ) -> Dataset:
-    """PNG, JPEG and whatever else Pillow reads, resized to `size` (a side, or [height, width]).
+    """PNG, JPEG and all else that Pillow reads, resized to `size` (a side, or [height, width]).
 
     Rows are `(1, height, width)`, or `(3, height, width)` with `colour`.
 

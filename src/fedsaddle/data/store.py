@@ -122,7 +122,7 @@ class Stacked:
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, parts: Sequence[Ints], allow_empty: bool = False) -> Stacked:
-        """Lay out the rows client by client; `parts[i]` are the row numbers of client i.
+        """Store the rows client by client; `parts[i]` are the row numbers of client i.
 
         Examples:
             >>> Stacked.of(torch.eye(3), torch.tensor([0, 1, 2]), [[2], [0, 1]]).y
@@ -187,7 +187,7 @@ class Stacked:
         return x, y
 
     def labelled(self, clients: Ints, label: int) -> Labelled:
-        """Found once for all clients, then looked up."""
+        """Computed once for all clients, then looked up."""
         if label not in self._found:
             at = torch.nonzero(self.y == label).flatten().numpy()
             ends = np.searchsorted(at, self.offsets)
@@ -196,7 +196,7 @@ class Stacked:
         return Labelled(ends[clients], ends[clients + 1] - ends[clients], numbers)
 
     def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
-        """All rows of clients that are neighbours of one size, without a copy; None for other clients."""
+        """All rows of neighbouring clients of one size, without a copy; None for other clients."""
         sizes, first, n = self.sizes[clients], int(clients[0]), int(self.sizes[clients[0]])
         if (sizes != n).any() or (clients != np.arange(first, first + len(clients))).any():
             return None
@@ -251,7 +251,7 @@ class Lazy:
         return len(self.sizes)
 
     def client(self, i: int) -> tuple[Tensor, Tensor]:
-        """All rows of client i, from memory if it was asked lately."""
+        """All rows of client i, from memory if it was asked recently."""
         with self._lock:
             if i in self._kept:
                 self._kept.move_to_end(i)
@@ -287,7 +287,7 @@ class Lazy:
         return Labelled(np.cumsum(counts) - counts, counts, np.concatenate(places))
 
     def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
-        """All rows of a client that stands alone."""
+        """All rows of a single client."""
         if len(clients) > 1:
             return None
         x, y = self.client(int(clients[0]))

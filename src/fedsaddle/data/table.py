@@ -85,7 +85,7 @@ class Table:
         return len(self.x)
 
     def check(self) -> None:
-        """Raise `BadInput` for anything that a client could not train on."""
+        """Raise `BadInput` for rows that a client could not train on."""
         self._check_rows()
         self._check_features()
         self._check_labels()

@@ -28,6 +28,7 @@ from fedsaddle.deployment.site_measures import read_own
 from fedsaddle.deployment.study_messages import name_of
 from fedsaddle.deployment.study_questions import ComparedModels, Placeholder, ScoredModel, StudyQuestions
 from fedsaddle.deployment.study_site import encoding_for
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, FedSaddleError
 from fedsaddle.federation.records import Record, tensors
 from fedsaddle.files import JsonObject, make_folder, read_object, write_atomically, write_json
@@ -133,7 +134,7 @@ class DeployedSites:
         return found
 
     def _train(self, trial: Trial) -> Outcome:
-        folder = self.out / "trials" / trial.name
+        folder = RunFiles(self.out).trials / trial.name
         path = folder / f"after-{trial.rounds}.json"
         if path.exists():
             return self._stored(trial, path)
@@ -186,7 +187,7 @@ class DeployedSites:
     def _vector_of(self, name: str) -> Tensor:
         """The model of a trial that has ended."""
         candidate = self.plan.trials[name][0]
-        path = self.out / "trials" / name / f"after-{candidate.rounds}.safetensors"
+        path = RunFiles(self.out).trials / name / f"after-{candidate.rounds}.safetensors"
         return load_file(path)["model"]
 
     def config(self, trial: Trial) -> Config:

@@ -21,6 +21,7 @@ from fedsaddle.deployment.courier import Courier, Patience, Transport
 from fedsaddle.deployment.deployed_sites import DeployedSites, Watch
 from fedsaddle.deployment.messages import AgreeTold, Answer, read_payload
 from fedsaddle.deployment.score_summary import SHOWN, SiteScores
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.documents.summary import SearchSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError
 from fedsaddle.files import Record, make_folder, read_object, write_json
@@ -106,7 +107,7 @@ class DeployedStudy:
         sites = DeployedSites(
             self.plan, self.name, self.names, self.out, transport, self.patience, agreement, stop, progress
         )
-        aim, trials = aim_of(self.plan.study.aim), self.out / "trials"
+        aim, trials = aim_of(self.plan.study.aim), RunFiles(self.out).trials
         clock = Clock.at(trials, None)
         search = Search(sites, aim, self.plan.study.seed, clock, trials, stop, self.plan.candidates)
         try:
@@ -285,7 +286,7 @@ class _Finished:
     def _attendance(self) -> Record:
         """Answers, faults and bytes of each site, in all trials and comparisons."""
         told = [asked.clients.attendance.to_dict() for asked in self.sites.parts.values()]
-        for path in sorted((self.folder.path / "trials").glob("*/summary.json")):
+        for path in sorted(self.folder.trials.glob(f"*/{self.folder.summary.name}")):
             with suppress(FedSaddleError):  # of a trial that diverged
                 own = RunFolder(path.parent).read_run().sites or {}
                 told.append({name: one.model_dump() for name, one in own.items()})

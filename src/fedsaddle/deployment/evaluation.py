@@ -198,7 +198,9 @@ class RemoteEvaluator:
         if part is None or not (self._ranks() or self._answers[part].merged):
             return {}
         answers = self._answers[part]
-        return self._scores(part, answers, self._spread(part, answers)).to_dict()
+        found = self._scores(part, answers, self._spread(part, answers)).to_dict()
+        clients = self.clients
+        return found | clients.seen.to_dict() if isinstance(clients, SecureClients) else found
 
     def _scores(
         self, part: str, answers: PartAnswers, spread: tuple[SpreadQuestion, SquareSums] | None = None

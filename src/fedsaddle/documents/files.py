@@ -10,6 +10,7 @@ from fedsaddle.documents.stored import complete_rounds
 from fedsaddle.documents.summary import (
     AnySummary,
     DivergedSummary,
+    OutcomeSummary,
     RunSummary,
     SearchSummary,
     read_summary,
@@ -220,6 +221,8 @@ class RunFiles:
             raise BadInput("folders", str(self.path), f"has a damaged summary.json ({reason})") from None
         if summary is None or isinstance(summary, DivergedSummary):
             raise self._unfinished("it diverged")
+        if isinstance(summary, OutcomeSummary):
+            raise self._unfinished(f"its outcome is {summary.outcome}, and only runs and studies of two classes")
         return summary
 
     def read_run(self) -> RunSummary:

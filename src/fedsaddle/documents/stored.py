@@ -281,6 +281,9 @@ class ReleaseCheck(DocumentPart):
 def model_digest(model: Path) -> str:
     """The SHA-256 of a model's file.
 
+    Args:
+        model: The file.
+
     Raises:
         MissingData: if it cannot be read.
     """

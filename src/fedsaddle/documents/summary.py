@@ -550,6 +550,8 @@ class Coefficients(DocumentPart):
     """The candidate."""
     measure: Literal["odds ratio", "rate ratio", "hazard ratio", "difference"]
     """What the estimates are the logarithms of; a difference is none."""
+    against: str | None = None
+    """Of several classes, the one that each other is compared with."""
     rows: int
     patients: int | None = None
     """Clusters of the standard errors; without them each row counts on its own."""
@@ -597,6 +599,71 @@ class SearchSummary(Summary):
     groups: GroupLosses | None = None
 
 
+class SiteOutcome(DocumentPart):
+    """Figures of a site, or of a group of rows."""
+
+    name: str
+    rows: int
+    events: int | None = None
+    """Of times to an event."""
+    figures: dict[str, StoredFigure]
+
+
+class PredictedBin(DocumentPart):
+    """Rows with similar predictions, and what came."""
+
+    rows: int
+    predicted: float
+    observed: float
+    interval: Ends | None = None
+
+
+class StoredCurve(DocumentPart):
+    """A Kaplan-Meier curve; it ends where fewer rows are at risk than may be shown."""
+
+    name: str
+    kind: Literal["site", "risk group"]
+    rows: int
+    events: int
+    time: list[float]
+    survival: list[float]
+    low: list[float]
+    high: list[float]
+
+
+class OutcomeSummary(Summary):
+    """Of a study of several classes, a number, a count or a time to an event."""
+
+    outcome: Literal["classes", "number", "count", "survival"]
+    choice: str
+    aim: str
+    reason: str
+    step: float
+    label: str
+    event: str | None = None
+    class_names: list[str] = []
+    horizon: float | None = None
+    """At which survival is judged."""
+    baseline: dict[str, list[float]] | None = None
+    """The hazard of an average row: `times` at which intervals begin, and `rates` of each."""
+    figures: dict[str, dict[str, StoredFigure]]
+    """On the test rows, of `choice`, `FedAvg` and `difference`."""
+    site_figures: list[SiteOutcome]
+    groups: dict[str, list[SiteOutcome]] = {}
+    """By column."""
+    calibration: list[PredictedBin] = []
+    curves: list[StoredCurve] = []
+    hidden: list[str] = []
+    """Sites, risk groups and groups with too few rows or events to be shown."""
+    rows: dict[PartName, int]
+    missing: dict[str, MissingShare] = {}
+    notes: list[str] = []
+    trials: int
+    cut: list[str] = []
+    budget: float | None = None
+    coefficients: Coefficients | None = None
+
+
 class DivergedSummary(DocumentPart):
     """The summary of a run that ended because no loss was finite."""
 
@@ -611,7 +678,7 @@ class DivergedSummary(DocumentPart):
         return {KEY: VERSION, **super().to_dict()}
 
 
-AnySummary: TypeAlias = RunSummary | SearchSummary | DivergedSummary
+AnySummary: TypeAlias = RunSummary | SearchSummary | OutcomeSummary | DivergedSummary
 
 
 def extended(summary: RunSummary, more: Mapping[str, object]) -> RunSummary:
@@ -648,6 +715,8 @@ def read_summary(path: Path) -> AnySummary:
     kind: type[AnySummary] = RunSummary
     if content.get("stopped") == "diverged":
         kind = DivergedSummary
+    elif "outcome" in content:
+        kind = OutcomeSummary
     elif "choice" in content:
         kind = SearchSummary
     try:

@@ -65,7 +65,7 @@ def device_engine(
 
 
 def device_chunk(device: torch.device | None, problem: Objective, rows: ClientRows, chunk: int | None) -> int:
-    """The given chunk, or as many clients as the device's free memory holds; None: a device that is not here."""
+    """The given chunk, or as many clients as the device's free memory holds; None: the device is missing."""
     if chunk is not None:
         return chunk_for(problem, rows, chunk)
     x = _first_rows(rows)
@@ -128,7 +128,7 @@ def _sizes(problem: Objective, x: Tensor) -> tuple[int, int, int]:
 
 
 def _gate_bytes(problem: Objective, x: Tensor) -> int:
-    """Of what recurrent layers keep of a typical batch for the way back; without those nothing."""
+    """Bytes that recurrent layers keep of a typical batch for the backward pass; 0 without any."""
     model = problem.model if isinstance(problem, HasModel) else None
     if model is None or isinstance(model, ScoresCohorts):
         return 0

@@ -87,7 +87,7 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
 
 
 def moved(value: T, device: torch.device) -> T:
-    """A record, or a tensor, with its tensors on the device; itself where they are there already."""
+    """A record, or a tensor, with its tensors on the device; itself if they are there already."""
     if isinstance(value, Tensor):
         return value.to(device)  # type: ignore[return-value]
     if not is_dataclass(value) or isinstance(value, type):
@@ -143,7 +143,7 @@ class ResidentRows:
 
 
 def resident(rows: ClientRows, device: torch.device) -> ResidentRows | None:
-    """The rows on that device; None for the CPU, for rows that are fetched client by client, and for too many."""
+    """The rows on that device; None on the CPU, for lazily loaded rows, and for rows that do not fit."""
     if device.type == "cpu" or not isinstance(rows, Stacked) or not fits(rows, device):
         return None
     return ResidentRows(rows, device)
@@ -313,7 +313,7 @@ class ResidentSite(LocalSite):
 def site_on(
     device: torch.device, rows: ClientRows, clients: Ints, keys: ClientKeys, there: ResidentRows | None
 ) -> LocalSite:
-    """The task's view of its clients on a device; `there` are the rows that live on it, if they do."""
+    """The task's view of its clients on a device; `there` are the rows stored on it, if any."""
     if device.type == "cpu":
         return LocalSite(rows, clients, keys)
     return (

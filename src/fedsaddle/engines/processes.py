@@ -58,7 +58,7 @@ def _exactly(source: BinaryIO, size: int) -> bytes:
 
 
 def serve(source: BinaryIO, to: BinaryIO, make: Callable[[bytes], Worker], recipe: bytes | None = None) -> None:
-    """Be a worker until the driver ends or closes the pipe; `make` builds the worker from the recipe."""
+    """Run as a worker until the driver ends or closes the pipe; `make` builds the worker from the recipe."""
     one_thread()
     arrived: queue.SimpleQueue[tuple[bytes, bytes]] = queue.SimpleQueue()
     threading.Thread(target=_follow, args=(source, arrived), daemon=True).start()
@@ -94,11 +94,11 @@ class Process(Protocol):
     pid: int
 
     def kill(self) -> None:
-        """Kill it, if it lives."""
+        """Kill it if it is alive."""
         ...
 
     def end(self) -> str:
-        """Kill it, if it lives; how it ended."""
+        """Kill it if it is alive, and return how it ended."""
         ...
 
 
@@ -119,11 +119,11 @@ class Spawned:
         self.pid = self.inner.pid
 
     def kill(self) -> None:
-        """Kill it, if it lives."""
+        """Kill it if it is alive."""
         self.inner.kill()
 
     def end(self) -> str:
-        """Kill it, if it lives; how it ended."""
+        """Kill it if it is alive, and return how it ended."""
         try:
             self.inner.wait(0.2)  # it may be about to end by itself, and its own reason is the better one
         except subprocess.TimeoutExpired:
@@ -170,13 +170,13 @@ class Forked:
         self.to: BinaryIO = self.link.makefile("wb")
 
     def kill(self) -> None:
-        """Kill it, if it lives."""
+        """Kill it if it is alive."""
         with self._lock:
             if self._code is None:  # after that the number may be another's
                 os.kill(self.pid, signal.SIGKILL)
 
     def end(self) -> str:
-        """Kill it, if it lives; how it ended."""
+        """Kill it if it is alive, and return how it ended."""
         with self._lock:
             if self._code is None:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -209,7 +209,7 @@ def forker(worker: Worker) -> Start:
 
 
 def _be(worker: Worker, link: socket.socket, others: list[socket.socket]) -> None:
-    """The life of a fork: the drivers' ends of all pipes are closed here, so that they close when the driver ends."""
+    """Main of a fork: the drivers' ends of all pipes are closed here, so that they close when the driver ends."""
     try:
         os.setsid()  # Ctrl-C is the driver's
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

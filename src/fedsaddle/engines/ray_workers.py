@@ -91,7 +91,7 @@ class _RayErrors(Protocol):
 
 
 class _RayModule(Protocol):
-    """What is used of the package Ray, which has no types of its own."""
+    """The part of the package Ray that is used; Ray has no types."""
 
     exceptions: _RayErrors
 
@@ -177,7 +177,7 @@ class RayWorkers:
     _starting: dict[Hashable, _Actor] = field(default_factory=dict, init=False)  # reference of `begin` -> actor
     # reference of an answer -> the actor at work, and its block
     _busy: dict[Hashable, tuple[_Actor, Flight]] = field(default_factory=dict, init=False)
-    _stale: dict[Hashable, _Actor] = field(default_factory=dict, init=False)  # answers that nobody wants -> actor
+    _stale: dict[Hashable, _Actor] = field(default_factory=dict, init=False)  # answers that are dropped -> actor
     _alone: float | None = field(default=None, init=False)  # since when there is no worker
     _looked: float = field(default=float("-inf"), init=False)
     _told: set[str] = field(default_factory=set, init=False)
@@ -213,7 +213,7 @@ class RayWorkers:
             self._forget_busy()
 
     def _room(self, turn: int, answered: dict[int, bytes]) -> bool:
-        """Whether another block may be handed out; answers that wait for their turn take memory."""
+        """Whether another block may be sent; answers that wait for their turn take memory."""
         return len(self._busy) + len(answered) < AHEAD * self.count
 
     def _hand_out(self, waiting: deque[Flight], reference: Hashable) -> None:
@@ -272,7 +272,7 @@ class RayWorkers:
         self._start()
 
     def _check_patience(self) -> None:
-        """Tell, and at last complain, that no worker can begin."""
+        """Warn, and in the end raise `WorkersFailed`, if no worker can start."""
         if self._idle or self._busy:
             self._alone = None
             return
@@ -325,7 +325,7 @@ class RayWorkers:
             self._ray.kill(actor)
 
     def _forget_busy(self) -> None:
-        """After an exchange that did not end, its workers are busy until they have given the answers nobody wants."""
+        """After an exchange that did not end, its workers are busy until their answers, now dropped, are there."""
         self._stale |= {reference: actor for reference, (actor, _) in self._busy.items()}
         self._busy.clear()
 

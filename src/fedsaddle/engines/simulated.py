@@ -77,7 +77,7 @@ def replied(own: Record | None, reply: R, site: LocalSite, weights: Floats, summ
 
 
 def replied_on_device(own: Record | None, reply: R, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer[R]:
-    """What the clients of a block answered on a device, here; replies are added up there."""
+    """The answer of a block that ran on a device, moved to the host; replies are summed on the device."""
     here = LocalSite(site.rows, site.clients, site.keys, site.samples)
     if not summed:
         return replied(moved(own, CPU), moved(reply, CPU), here, weights, summed)

@@ -112,7 +112,7 @@ def pack_failure(reason: BaseException, where: str = "") -> bytes:
 
 
 def read_answer(content: bytes, kinds: Kinds, asked: Ints, sizes: Ints, weights: Floats) -> BlockAnswer[Record]:
-    """The answer for the clients asked, with their sizes and weights; raise what a worker has failed with."""
+    """The answer for the clients asked, with their sizes and weights; raises the error of a worker that failed."""
     message = unpack(content, kinds, OURS)
     about, record = message.about, message.record
     if "failure" in about:
@@ -145,7 +145,7 @@ def failure_of(about: JsonObject) -> FedSaddleError:
 
 @dataclass
 class Worker:
-    """Answers blocks; keeps nothing between them but its rows and what the last exchange sent."""
+    """Answers blocks; between them it keeps only its rows and what the last exchange sent."""
 
     algorithm: object
     rows: ClientRows
@@ -192,7 +192,7 @@ def one_thread() -> None:
 
 
 class Carrier(Protocol):
-    """Brings blocks to workers and their answers back."""
+    """Transports blocks to workers and their answers back."""
 
     def answers(self, sent: bytes, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """The answers, in the order of the blocks; raise `WorkersFailed` if the workers cannot go on."""

@@ -72,7 +72,7 @@ def evaluate(
 
 
 def client_means(values: Floats, offsets: NDArray[np.int64]) -> Floats:
-    """The mean of each client's stretch of rows; NaN for a client without rows."""
+    """The mean over each client's rows; NaN for a client without rows."""
     sizes = np.diff(offsets)
     there = sizes > 0
     means = np.full(len(sizes), np.nan)
@@ -177,7 +177,7 @@ def personal_class_counts(
 
 
 def _clients(rows: Stacked) -> list[tuple[int, Stacked]]:
-    """The clients that have rows, each alone."""
+    """The clients that have rows, one by one."""
     clients = []
     for i in range(rows.count):
         x, y = rows.client(i)

@@ -93,7 +93,7 @@ class Subgroups:
 
 
 @dataclass(frozen=True, eq=False)
-class ScoredRows:
+class RowsInGroups:
     """Rows in groups: scores, labels, and where they are known probabilities, a threshold and units."""
 
     scores: Floats
@@ -112,7 +112,7 @@ class ScoredRows:
         return ups, np.bincount(self.group, minlength=many) - ups
 
 
-def subgroups(rows: ScoredRows) -> Subgroups:
+def subgroups(rows: RowsInGroups) -> Subgroups:
     """The figures of each group."""
     ups, downs = rows.counts
     at = {key: _bounds(rows, key, LEVEL) for key in FIGURES}
@@ -124,7 +124,7 @@ def subgroups(rows: ScoredRows) -> Subgroups:
     return Subgroups(tuple(groups), {key: own for key, own in found.items() if own is not None}, worst(rows))
 
 
-def gap(rows: ScoredRows, key: str, looks: int = 0) -> Interval | None:
+def gap(rows: RowsInGroups, key: str, looks: int = 0) -> Interval | None:
     """The largest minus the smallest figure of the groups that are compared; None with fewer than two.
 
     `looks` are the groups that were looked at where they are more than these, such as those of several columns.
@@ -135,7 +135,7 @@ def gap(rows: ScoredRows, key: str, looks: int = 0) -> Interval | None:
     return None if wide is None else gap_of_extremes(_kept(wide, least))
 
 
-def worst(rows: ScoredRows, *, within: bool = False, looks: int = 0) -> Worst | None:
+def worst(rows: RowsInGroups, *, within: bool = False, looks: int = 0) -> Worst | None:
     """The group with the lowest AUROC; None with fewer than two ranked groups.
 
     The others' figure is the AUROC of all of their rows together or, with `within`, that within them: for sites, whose
@@ -187,7 +187,7 @@ def worst_loss(losses: Floats, group: Ints, names: Sequence[str], least: int, un
     return WorstLoss(names[k], found, every)
 
 
-def _others(rows: ScoredRows, k: int, within: bool) -> tuple[Linearised, GroupedUnits]:
+def _others(rows: RowsInGroups, k: int, within: bool) -> tuple[Linearised, GroupedUnits]:
     """The AUROC of the groups other than k, and who was drawn."""
     rest, many = rows.group != k, len(rows.names)
     scores, positive, group = rows.scores[rest], rows.positive[rest], rows.group[rest]
@@ -198,7 +198,7 @@ def _others(rows: ScoredRows, k: int, within: bool) -> tuple[Linearised, Grouped
     return area(order(scores, positive, one, 1)), drawn
 
 
-def _bounds(rows: ScoredRows, key: str, level: float) -> Intervals | None:
+def _bounds(rows: RowsInGroups, key: str, level: float) -> Intervals | None:
     """The bounds of one figure of each group, NaN where the group has too few rows; None where it is not known."""
     ups, downs = rows.counts
     drawn, y = GroupedRows(rows.group, len(rows.names), rows.units), rows.positive

@@ -117,7 +117,7 @@ def _bracket(events: Events, epsilon: float, delta: float) -> tuple[float, float
 
 
 def reason_against(kind: type) -> str:
-    """Why an algorithm's class cannot have differential privacy of rows; empty: it can."""
+    """Why an algorithm's class cannot have differential privacy of rows; empty if it can."""
     if hasattr(kind, "run_task"):
         return f"privacy does not apply to {kind.__name__} yet; use the algorithm that it wraps"
     tasks = tasks_of(kind).values()

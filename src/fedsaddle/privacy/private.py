@@ -159,7 +159,7 @@ NOTES = "privacy"  # the key of a checkpoint's notes, and of a summary
 
 @dataclass
 class Accounted(Wrapper):
-    """The same clients, with an account of what each was asked to release, whether or not its reply arrived.
+    """The same clients, with an account of what each was asked to release, even if its reply is lost.
 
     A repeated round counts once: its draws and its noise are keyed, so that it releases nothing new.
     """
@@ -184,7 +184,7 @@ class Accounted(Wrapper):
     def ask(
         self, cohort: ArrayLike, task: Task[Own, Sent, R], sent: Sent, *, weights: ArrayLike | None = None
     ) -> tuple[Ints, R]:
-        """Ask, if everybody's budget suffices."""
+        """Ask, if the budget of every client suffices."""
         clients, _ = merge_repeats(cohort, weights, self.count)
         released, plan = self.private.releases(task.__name__, sent), self.private.plan
         for client in clients.tolist():

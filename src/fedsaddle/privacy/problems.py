@@ -71,7 +71,7 @@ RowGradients = Callable[[Tensor, Tensor, Tensor], Tensor]  # (d,), (B, ...) and 
 
 
 class RowSums(NamedTuple):
-    """The sum of clipped rows, and what each row counted."""
+    """The sum of clipped rows, and the factor of each row."""
 
     total: Tensor  # (C, d)
     factors: Tensor  # (C, B)
@@ -85,12 +85,12 @@ class Bound(NamedTuple):
     more: Tensor | None = None  # (C, B): squares of what else belongs to the row's gradient
 
     def factors(self, squares: Tensor) -> Tensor:
-        """What each row counts, from the squares of its gradient in the model."""
+        """The factor of each row, from the squares of its gradient in the model."""
         return clip_factors(squares if self.more is None else squares + self.more, self.limit, self.weight)
 
 
 def row_scores(flat: FlatModel, w: Tensor, x: Tensor) -> list[Tensor]:
-    """The scores of each client's rows, last in a list of what `row_sums` wants to see again."""
+    """The scores of each client's rows, last in a list of all that `row_sums` needs."""
     chain = flat.linear_chain
     with torch.no_grad():
         return chain.forward(w, x) if chain is not None and chain.fits(x) else [flat.scores(w, x)]
@@ -135,7 +135,7 @@ def chain_sums(chain: Chain, w: Tensor, outputs: list[Tensor], slope: Tensor, bo
 
 
 def _chain_total_(total: Tensor, chain: Chain, outputs: list[Tensor], slopes: list[Tensor], factors: Tensor) -> None:
-    """Write the sum of the rows' gradients, each counted by its factor, into `total (C, d)`."""
+    """Write the sum of the rows' gradients, each times its factor, into `total (C, d)`."""
     into = iter(_layers_of(chain, total))
     for k, link in enumerate(chain.links):
         counted = slopes[k] * factors.unsqueeze(-1)
@@ -209,7 +209,7 @@ class Sensitivities:
 
 
 def check_problem(problem: object) -> None:
-    """Refuse a problem whose gradient is no sum over rows, with the reason."""
+    """Raise `BadInput` for a problem whose gradient is not a sum over rows."""
     name = type(problem).__name__
     if isinstance(problem, PairwiseProblem | MeasuresClients):
         raise BadInput("problem", name, "compares rows with each other, so that its gradient does not split by row")
@@ -319,7 +319,7 @@ def bare(problem: P) -> P:
 
 
 def penalty_model(problem: object) -> ShapedModel | None:
-    """What knows the penalty on the model's parameters; None if there is none."""
+    """The model with the penalty on its parameters; None without a penalty."""
     if not getattr(problem, "l2", 0.0) or not isinstance(problem, HasPenalty):
         return None
     flat = flat_model(problem.model, True, problem.l2, problem.l2_biases, None)
@@ -329,7 +329,7 @@ def penalty_model(problem: object) -> ShapedModel | None:
 def noise_of(batch: Batch) -> SampleNoise:
     """The noise that a batch carries."""
     if not isinstance(batch.keys, SampleNoise):
-        raise BadInput("batch", "without noise", "a private gradient wants a batch of a private site")
+        raise BadInput("batch", "without noise", "a private gradient needs a batch of a private site")
     return batch.keys
 
 

@@ -167,7 +167,7 @@ class UnitRows(Protocol):
 
 
 class CheckedRows(Protocol):
-    """Rows of clients of which the first client's show whether the model and the minibatches may be private."""
+    """Rows of clients; those of the first client are used to check that the model can be private."""
 
     @property
     def positives(self) -> float | None:

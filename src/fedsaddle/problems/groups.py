@@ -121,7 +121,7 @@ class GroupFair(ByScores):
             if int((own > 0).sum()) == 1:
                 only = facts.classes[int(own.argmax())]
                 told = f"all {int(own.sum())} training rows of {name!r} have the label {only!r}"
-                remedy = "nothing can be learnt of such a group; cross fewer columns"
+                remedy = "nothing can be learnt of such a group; merge it with another, or cross fewer columns"
                 raise BadInput("problem.groups", list(groups), f"{told}: {remedy}")
         loss = CrossEntropy() if loss is None else loss
         scores = loss.scores(len(facts.classes))

@@ -23,7 +23,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.problems.losses import CrossEntropy, HasCurvature, Loss
-from fedsaddle.problems.protocols import HasHessian, SecondOrder
+from fedsaddle.problems.protocols import DataFacts, HasHessian, ModelMaker, SecondOrder
 
 BLOCK = 8192  # rows at a time, in double precision
 
@@ -321,6 +321,19 @@ class Cox(HasHessian):
         if layout.outputs != 1 or layout.bias:
             shape = f"{layout.outputs} scores{' with a bias' if layout.bias else ''}"
             raise BadInput("model", shape, "use nn.Linear(inputs, 1, bias=False): the baseline hazard is the intercept")
+
+    @classmethod
+    def from_data(cls, facts: DataFacts, model_for: ModelMaker, *, l2: float = 0.0) -> Cox:
+        """The problem for a linear model, whose bias is left out."""
+        if facts.classes:
+            raise BadInput("problem.name", "cox", "the data must have two numbers a row: the time, and 1 for an event")
+        model = model_for(1)
+        last = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1:]
+        for name in last:
+            layer = model.get_submodule(name)
+            assert isinstance(layer, nn.Linear)
+            layer.register_parameter("bias", None)
+        return cls(model, l2)
 
     @property
     def dimension(self) -> int:

@@ -450,7 +450,14 @@ def write_demo_page(
 def demo_page(
     seeds: Mapping[str, Sequence[History]], means: Mapping[str, History], sites: Sequence[str], seconds: float
 ) -> Page:
-    """The page of the demo."""
+    """The page of the demo.
+
+    Args:
+        seeds: Of each algorithm, the history of each seed.
+        means: Their mean over the seeds.
+        sites: The names of the sites.
+        seconds: How long it took.
+    """
     last = {name: history[-1]["test"]["accuracy"] for name, history in means.items()}
     best = max(last, key=lambda name: float(last[name]["worst"]))
     rounds, runs = next(iter(means.values()))[-1]["round"], len(next(iter(seeds.values())))

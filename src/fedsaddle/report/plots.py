@@ -52,6 +52,10 @@ History = Sequence[Record]
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure atomically, in the format of the path's suffix; PNG without one.
 
+    Args:
+        figure: Of matplotlib.
+        path: The file to write.
+
     Raises:
         BadInput: if matplotlib does not write that format.
     """
@@ -66,12 +70,23 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def label(name: str) -> str:
-    """A name for matplotlib: visible, and with dollar signs escaped, as they would start a formula."""
+    """A name for matplotlib: control characters are visible, and dollar signs escaped.
+
+    Args:
+        name: Any text.
+    """
     return visible(name).replace("$", r"\$")
 
 
 def axes_of(figure: Figure, rows: int = 1, columns: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
-    """The axes of a grid of panels, row by row, each with a light grid; `heights` of the rows, if not equal."""
+    """The axes of a grid of panels, row by row, each with a light grid.
+
+    Args:
+        figure: Of matplotlib.
+        rows: Number of rows.
+        columns: Number of columns.
+        heights: Of the rows, relative to each other; None: equal.
+    """
     panels: list[Axes] = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel().tolist()
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
@@ -80,13 +95,24 @@ def axes_of(figure: Figure, rows: int = 1, columns: int = 1, heights: Sequence[f
 
 
 def main_measure(history: History) -> tuple[str, str]:
-    """The part and the measure to plot: ("test", "accuracy") where there are test rows and accuracies."""
+    """The part and the measure to plot: ("test", "accuracy") if there are test rows and accuracies.
+
+    Args:
+        history: Of a run.
+    """
     part = main_part_name(history[-1])
     return part, "accuracy" if "accuracy" in history[-1][part] else "loss"
 
 
 def curve(history: History, statistic: str, measure: str, part: str) -> tuple[list[int], list[float]]:
-    """The rounds, and the values of one statistic over the clients."""
+    """The rounds, and the values of one statistic over the clients.
+
+    Args:
+        history: Of a run.
+        statistic: Such as "worst".
+        measure: Such as "accuracy".
+        part: "test", "validation" or "train".
+    """
     records = [r for r in history if part in r]
     return [r["round"] for r in records], [r[part][measure][statistic] for r in records]
 
@@ -126,7 +152,13 @@ def pooled(runs: Mapping[str, History], measure: str, path: Path, *, x: str = "r
 
 
 def progress(history: History, path: Path, title: str = "") -> Path:
-    """Plot the worst, mean and best client over the rounds."""
+    """Plot the worst, mean and best client over the rounds.
+
+    Args:
+        history: Of the run.
+        path: The file to write.
+        title: Above the plot.
+    """
     part, measure = main_measure(history)
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     (axes,) = axes_of(figure)
@@ -141,7 +173,13 @@ def progress(history: History, path: Path, title: str = "") -> Path:
 
 
 def comparison(runs: Mapping[str, History], path: Path, title: str = "") -> Path:
-    """Plot several runs over the rounds: the worst client, the mean and the standard deviation, a panel each."""
+    """Plot several runs over the rounds: the worst client, the mean and the standard deviation, a panel each.
+
+    Args:
+        runs: Histories by name.
+        path: The file to write.
+        title: Above the plot.
+    """
     part, measure = main_measure(next(iter(runs.values())))
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     panels = axes_of(figure, 1, 3)
@@ -157,7 +195,13 @@ def comparison(runs: Mapping[str, History], path: Path, title: str = "") -> Path
 
 
 def clients(runs: Mapping[str, History], names: Sequence[str], path: Path) -> Path | None:
-    """Plot the last evaluation of each run as a bar for each client; None without their values or with over 60."""
+    """Plot the last evaluation of each run as a bar for each client; None without their values or with over 60.
+
+    Args:
+        runs: Histories by name.
+        names: Of the clients.
+        path: The file to write.
+    """
     part, measure = main_measure(next(iter(runs.values())))
     if any(part not in h[-1].get("clients", {}) for h in runs.values()) or len(names) > 60:
         return None
@@ -174,7 +218,13 @@ def clients(runs: Mapping[str, History], names: Sequence[str], path: Path) -> Pa
 
 
 def mixture(history: History, names: Sequence[str], path: Path) -> Path | None:
-    """Plot the mixture λ over the rounds; None if the algorithm has none."""
+    """Plot the mixture λ over the rounds; None if the algorithm has none.
+
+    Args:
+        history: Of the run.
+        names: Of the clients.
+        path: The file to write.
+    """
     records = [r for r in history if "mixture" in r]
     if not records:
         return None
@@ -200,7 +250,13 @@ Rankings = Mapping[str, Ranking]  # by the model's name, the first one compared 
 
 
 def ranking_of(problem: object, model: Tensor, data: FederatedData) -> Ranking | None:
-    """The ranking of the test rows, or of the training rows where there are none; None without two classes."""
+    """The ranking of the test rows, or of the training rows without any; None without two classes.
+
+    Args:
+        problem: Of the run.
+        model: Its flat parameters.
+        data: Of the run.
+    """
     rows, names = (data.train, data.names) if data.test is None else (data.test, data.test_names)
     scores = scores_of(problem, model, rows) if len(data.classes) == 2 else None
     if scores is None:
@@ -210,13 +266,24 @@ def ranking_of(problem: object, model: Tensor, data: FederatedData) -> Ranking |
 
 
 def scores_of(problem: object, model: Tensor, rows: Stacked) -> Floats | None:
-    """The scores of rows of two classes, higher for likely positives; None where there are none."""
+    """The scores of rows of two classes, higher for likely positives; None for other problems.
+
+    Args:
+        problem: Of the run.
+        model: Its flat parameters.
+        rows: To score.
+    """
     scores = problem.ranking(model, rows.x) if isinstance(problem, Ranks) and rows.y.ndim == 1 else None
     return None if scores is None else np.asarray(scores.double().numpy())
 
 
 def table(rankings: Rankings, part: str) -> Table:
-    """The AUROC of each site, within sites and of the pooled rows, with 95 % intervals."""
+    """The AUROC of each site, within sites and of the pooled rows, with 95 % intervals.
+
+    Args:
+        rankings: By the model's name.
+        part: "test" or "training".
+    """
     first = next(iter(rankings.values()))
     shown = Table(title=f"AUROC, {part} rows, with 95 % intervals", title_justify="left", caption_justify="left")
     shown.add_column("site")
@@ -234,7 +301,11 @@ def table(rankings: Rankings, part: str) -> Table:
 
 
 def caption(rankings: Rankings) -> str:
-    """The caption of the table: sites without a figure of their own, and the difference of two models."""
+    """The caption of the table: sites without a figure, and the difference of two models.
+
+    Args:
+        rankings: By the model's name.
+    """
     first = next(iter(rankings.values()))
     sites, single, few = len(first.clients), first.single_class_clients, first.few_clients
     sentences = []
@@ -253,7 +324,11 @@ def caption(rankings: Rankings) -> str:
 
 
 def auroc_text(ranked: RankingFigures) -> str:
-    """An AUROC and its interval, or why there is none."""
+    """An AUROC and its interval, or why there is none.
+
+    Args:
+        ranked: Of a site or of all rows.
+    """
     return str(ranked.auroc) if ranked.why_not is None else ranked.why_not
 
 
@@ -288,6 +363,11 @@ def draw(rankings: Rankings, part: str, path: Path) -> Path:
 
     Up to eight sites have a curve each, if they have five rows of each class. More sites are shown as a band, and
     their AUROCs as dots below.
+
+    Args:
+        rankings: By the model's name.
+        part: "test" or "training".
+        path: The file to write.
     """
     many = max(len(r.clients) for r in rankings.values()) > MAX_CURVES
     dots = many and any(site.auroc is not None for r in rankings.values() for site in r.clients)

@@ -15,6 +15,13 @@ from fedsaddle.errors import FedSaddleError, MissingData
 from fedsaddle.files import write_atomically
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report.front import front_of_clients, front_of_search
+from fedsaddle.report.outcomes import (
+    front_of_outcome,
+    outcome_figures,
+    outcome_sites,
+    outcome_title,
+    survival_curves,
+)
 from fedsaddle.report.page.parts import Chart, Page, PageTable, Section, Text, ThresholdSlider
 from fedsaddle.report.page.render import render
 from fedsaddle.report.sections.clients import classes, clients, mixture
@@ -198,6 +205,9 @@ def write_pdf(page: Path, path: Path) -> Path:
 
 Maker = Callable[[StoredRun], Section | None]
 SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has nothing to say there
+    outcome_figures,
+    outcome_sites,
+    survival_curves,
     discrimination,
     score_counts,
     calibration,
@@ -280,6 +290,8 @@ def page_of(run: StoredRun) -> Page:
     """
     summary = run.search_summary
     front = front_of_clients(run) if summary is None else front_of_search(run, summary)
+    if run.outcome_summary is not None:
+        front = front_of_outcome(run.outcome_summary)
     sections = [make(run) for make in SECTIONS]
     version = run.provenance.versions.get("fedsaddle") if run.provenance else None
     return Page(
@@ -300,6 +312,8 @@ def _warnings(run: StoredRun) -> list[Text]:
 
 
 def _title(run: StoredRun) -> str:
+    if run.outcome_summary is not None:
+        return outcome_title(run, run.outcome_summary)
     if run.search_summary is not None:
         table = f", from {visible(Path(run.search.table).name)}" if run.search else ""
         return f"{outcome_of(run)}{table}"

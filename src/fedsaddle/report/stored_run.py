@@ -36,6 +36,7 @@ from fedsaddle.documents.summary import (
     AnySummary,
     DivergedSummary,
     DocumentPart,
+    OutcomeSummary,
     PartName,
     RunSummary,
     SearchSummary,
@@ -156,8 +157,8 @@ class StoredRun:
 
     @property
     def finished(self) -> RunSummary | SearchSummary | None:
-        """The summary, unless there is none or the run diverged."""
-        return None if isinstance(self.summary, DivergedSummary) else self.summary
+        """The summary of a run that did not diverge, or of a search of two classes."""
+        return None if isinstance(self.summary, DivergedSummary | OutcomeSummary) else self.summary
 
     @property
     def run_summary(self) -> RunSummary | None:
@@ -168,6 +169,11 @@ class StoredRun:
     def search_summary(self) -> SearchSummary | None:
         """The summary of a search on a table."""
         return self.summary if isinstance(self.summary, SearchSummary) else None
+
+    @property
+    def outcome_summary(self) -> OutcomeSummary | None:
+        """The summary of a study of another outcome than two classes."""
+        return self.summary if isinstance(self.summary, OutcomeSummary) else None
 
     @property
     def evaluation(self) -> RunSummary | SearchSummary | Round | None:

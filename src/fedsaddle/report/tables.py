@@ -80,7 +80,7 @@ def one_run(summary: RunSummary) -> Table:
         f"{megabytes(ledger.bytes_up)} up, {ledger.samples:,} samples, {summary.seconds:.1f} s"
     )
     if summary.select is not None:
-        title += f", kept round {summary.selected_round} by {summary.select}"
+        title += f", best round {summary.selected_round} by {summary.select}"
     tested = "" if summary.validation is None else "test: "
     for figures, head in ((summary.pooled_validation, "validation: "), (summary.pooled, tested)):
         if figures:
@@ -102,7 +102,11 @@ def one_run(summary: RunSummary) -> Table:
 
 
 def counted_lines(summary: RunSummary) -> list[str]:
-    """Notes on the figures of a deployed run: sites without score counts, and why there are only bounds."""
+    """Notes on the figures of a deployed run: sites without score counts, and why there are only bounds.
+
+    Args:
+        summary: Of the run.
+    """
     scores, lines = summary.scores, list[str]()
     if scores is None:
         return lines
@@ -129,7 +133,11 @@ def budget_line(budget: Budget | None) -> str | None:
 
 
 def ranks_only(summary: RunSummary) -> bool:
-    """Whether a run optimises a ranking: it has an AUROC, and the only measure of its clients is the objective."""
+    """Whether a run optimises a ranking: it has an AUROC, and the only measure of its clients is the objective.
+
+    Args:
+        summary: Of the run.
+    """
     pooled = summary.pooled or {}
     return ("auroc" in pooled or "auroc_low" in pooled) and set(summary.main_measures) == {"loss"}
 
@@ -281,9 +289,10 @@ def of_sites(summary: RunSummary) -> Table:
     """
     fields = [name for name, visibility in summary.ledger.fields.items() if visibility != "averaged"]
     seen = cell(", ".join(fields) or "nothing")
+    told = "means and own figures" if summary.scores is not None and summary.scores.summed else "means and score counts"
     table = Table(
         title="sites",
-        caption=f"Visible to the server per site: {seen}; at evaluations each site's means and score counts",
+        caption=f"Visible to the server per site: {seen}; at evaluations each site's {told}",
         title_justify="left",
         caption_justify="left",
     )

@@ -90,7 +90,7 @@ class Attack:
 
 @dataclass
 class Attacked(Wrapper):
-    """The same clients, of which the hostile ones answer otherwise; for simulated engines."""
+    """The same clients, of which the hostile ones follow the attack; for simulated engines."""
 
     attack: Attack
 
@@ -135,7 +135,7 @@ def with_flipped_labels(rows: Stacked | Lazy, clients: Ints) -> Stacked:
 
 
 def changed(attack: Attack, reply: R, sent: Record, who: Tensor) -> R:
-    """The replies with those of the clients `who (C,)` as the attack has them."""
+    """The replies with those of the clients `who (C,)` changed by the attack."""
     factor = ATTACKS[attack.name] if attack.factor is None else attack.factor
     visible, marks = visibility(type(reply)), bounds_marks(type(reply))
     new = {f.name: getattr(reply, f.name) for f in fields(reply)}

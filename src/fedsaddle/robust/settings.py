@@ -72,7 +72,7 @@ class Robust:
 
     @property
     def active(self) -> bool:
-        """Whether it does anything; `bounds = None` counts as off."""
+        """Whether it has an effect; `bounds = None` counts as off."""
         return self.aggregation != "mean" or self.bounds is True
 
     def to_dict(self) -> dict[str, Json]:

@@ -27,6 +27,7 @@ from fedsaddle.files import make_folder
 from fedsaddle.metrics.measures import MeasureSpec, measures_of
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.privacy.settings import Privacy
+from fedsaddle.problems.groups import GroupFair
 from fedsaddle.problems.protocols import (
     KnowsClasses,
     MinimaxProblem,
@@ -252,6 +253,10 @@ def check_rows(algorithm: AnyAlgorithm, train: Rows, test: Stacked | None, valid
     problem = algorithm.problem
     check_kind(algorithm)
     x, y = train.client(0)
+    if isinstance(problem, GroupFair) and y.ndim != 2:
+        raise BadInput(
+            "data", "rows without groups", "give data.with_groups(columns): targets are pairs (label, group)"
+        )
     _evaluate_start(problem, x[:2], y[:2])
     _check_precision(algorithm, problem)
     classes = problem.known_classes(x[:2]) if isinstance(problem, KnowsClasses) else None
@@ -261,16 +266,23 @@ def check_rows(algorithm: AnyAlgorithm, train: Rows, test: Stacked | None, valid
     for part, rows in (("test", test), ("validation", validation)):
         if rows is not None:
             _check_stacked(rows, classes, f"{part} label", ignored)
+
+    def check(y: Tensor, owner: Callable[[int], int]) -> None:
+        if isinstance(problem, GroupFair):
+            _check_labels(y[:, 1], len(problem.groups), owner, "group", None)
+            y = y[:, 0]
+        _check_labels(y, classes, owner, "label", ignored)
+
     if isinstance(train, Stacked):
-        _check_stacked(train, classes, "label", ignored)
+        check(train.y, _owner(train))
         return train
 
     def load(client: int) -> tuple[Tensor, Tensor]:
         x, y = train.load(client)
-        _check_labels(y, classes, lambda _: client, "label", ignored)
+        check(y, lambda _: client)
         return x, y
 
-    _check_labels(y, classes, lambda _: 0, "label", ignored)
+    check(y, lambda _: 0)
     return replace(train, load=load)
 
 
@@ -347,10 +359,12 @@ def _kind(v: Tensor) -> str:
 
 
 def _check_stacked(rows: Stacked, classes: int, key: str, ignored: int | None) -> None:
-    def owner(row: int) -> int:
-        return int(np.searchsorted(rows.offsets, row, side="right")) - 1
+    _check_labels(rows.y, classes, _owner(rows), key, ignored)
 
-    _check_labels(rows.y, classes, owner, key, ignored)
+
+def _owner(rows: Stacked) -> Callable[[int], int]:
+    """The client of a row."""
+    return lambda row: int(np.searchsorted(rows.offsets, row, side="right")) - 1
 
 
 def _check_labels(y: Tensor, classes: int, owner: Callable[[int], int], key: str, ignored: int | None) -> None:
@@ -361,5 +375,6 @@ def _check_labels(y: Tensor, classes: int, owner: Callable[[int], int], key: str
     if bool(wrong.any()):
         at = wrong.nonzero()[0]
         value = y[tuple(at)].item()
-        remedy = f"the problem has {classes} classes, so labels are whole numbers from 0 to {classes - 1}"
+        many = "groups, so groups" if key == "group" else "classes, so labels"
+        remedy = f"the problem has {classes} {many} are whole numbers from 0 to {classes - 1}"
         raise BadInput(f"{key} of client {owner(int(at[0]))}", value, remedy)

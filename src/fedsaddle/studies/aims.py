@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +26,7 @@ LEAST_POSITIVES = 5
 class Rows:
     """Labelled rows of several sites, and to whom each belongs (a patient, or itself)."""
 
-    labels: Ints  # 1 and 0
+    labels: NDArray[Any]  # 1 and 0; of other outcomes classes, numbers, or two numbers a row
     site: Ints
     unit: Ints  # 0, 1, ...
     group: Ints | None = None  # of columns of groups, crossed; None: there are none
@@ -32,7 +34,7 @@ class Rows:
     @classmethod
     def of(
         cls,
-        labels: Ints,
+        labels: NDArray[Any],
         offsets: Ints,
         units: NDArray[np.generic] | None = None,
         groups: Mapping[str, NDArray[np.str_]] | None = None,
@@ -41,7 +43,7 @@ class Rows:
         site = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         unit = np.arange(len(labels)) if units is None else np.unique(units, return_inverse=True)[1]
         group = np.unique(crossed(groups, tuple(groups)), return_inverse=True)[1].astype(np.int64) if groups else None
-        return cls(np.asarray(labels, dtype=np.int64), site, unit.astype(np.int64), group)
+        return cls(np.asarray(labels), site, unit.astype(np.int64), group)
 
     def weights(self, rng: np.random.Generator) -> Floats:
         """How often each row is drawn when units are drawn with replacement."""
@@ -51,7 +53,7 @@ class Rows:
 
     def falling(self, scores: Floats) -> tuple[Floats, Rows, Ints]:
         """Scores and rows in falling order of the scores, and that order."""
-        order = np.argsort(-scores, kind="stable")
+        order = np.argsort(-scores, kind="stable") if scores.ndim == 1 else np.arange(len(scores))
         group = None if self.group is None else self.group[order]
         return scores[order], Rows(self.labels[order], self.site[order], self.unit[order], group), order
 
@@ -105,7 +107,7 @@ class Aim:
 
     name: str
     figure: Figure
-    select: str  # the measure by which a run chooses its best round
+    select: str | None  # the measure by which a run chooses its best round; None: it takes the last
     about: str
 
     def value(self, scores: Floats, rows: Rows) -> float:
@@ -138,11 +140,79 @@ AIMS = {
 }
 
 
+RowLoss = Callable[[Floats, NDArray[Any]], Floats]
+
+
+def log_losses(scores: Floats, labels: NDArray[Any]) -> Floats:
+    """Cross-entropy of each row, from a score for each class."""
+    top = scores.max(1)
+    return np.asarray(top + np.log(np.exp(scores - top[:, None]).sum(1)) - scores[np.arange(len(labels)), labels])
+
+
+def squares(scores: Floats, labels: NDArray[Any]) -> Floats:
+    """The squared error of each row."""
+    return np.asarray((scores - labels) ** 2)
+
+
+def count_losses(scores: Floats, labels: NDArray[Any]) -> Floats:
+    """The Poisson loss of each row, from its count and exposure."""
+    with np.errstate(over="ignore"):
+        return np.asarray(labels[:, 1] * np.exp(scores) - labels[:, 0] * scores)
+
+
+def mean_loss(loss: RowLoss, scores: Floats, rows: Rows, weights: Floats) -> float:
+    """Minus the mean loss of all rows."""
+    return -float(weights @ loss(scores, rows.labels) / weights.sum())
+
+
+def worst_mean_loss(loss: RowLoss, scores: Floats, rows: Rows, weights: Floats) -> float:
+    """Minus the largest mean loss over the sites with enough rows."""
+    total, size = np.bincount(rows.site, weights * loss(scores, rows.labels)), np.bincount(rows.site, weights)
+    enough = np.bincount(rows.site) >= LEAST_ROWS
+    enough = (enough if enough.any() else np.ones_like(enough)) & (size > 0)
+    return -float((total[enough] / size[enough]).max())
+
+
+def partial_likelihood(scores: Floats, rows: Rows, weights: Floats) -> float:
+    """The mean log partial likelihood of the events, each site a stratum; ties by Breslow."""
+    time, event = rows.labels.T
+    order = np.lexsort((-time, rows.site))
+    s, t, site, w = scores[order] - scores.max(), time[order], rows.site[order], weights[order]
+    total = np.cumsum(w * np.exp(s))
+    ends = np.append((np.diff(site) != 0) | (np.diff(t) != 0), True)  # of each time at each site
+    last = np.flatnonzero(ends)[np.concatenate([[0], np.cumsum(ends)[:-1]])]
+    first = np.searchsorted(site, site, side="left")
+    before = np.where(first > 0, total[np.maximum(first - 1, 0)], 0.0)
+    counted = w * event[order]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.where(counted > 0, counted * (s - np.log(total[last] - before)), 0.0)
+    return float(each.sum() / counted.sum()) if counted.sum() > 0 else np.nan
+
+
+OUTCOME_AIMS = {  # of outcomes other than two classes
+    aim.name: aim
+    for aim in (
+        Aim("log-loss", partial(mean_loss, log_losses), None, "the log loss"),
+        Aim("squared-error", partial(mean_loss, squares), None, "the mean squared error"),
+        Aim("deviance", partial(mean_loss, count_losses), None, "the Poisson deviance"),
+        Aim("partial-likelihood", partial_likelihood, None, "the partial likelihood, each site a stratum"),
+        Aim("worst-log-loss", partial(worst_mean_loss, log_losses), None, "the log loss of the worst site"),
+        Aim("worst-squared-error", partial(worst_mean_loss, squares), None, "the mean squared error of the worst site"),
+        Aim("worst-deviance", partial(worst_mean_loss, count_losses), None, "the deviance of the worst site"),
+    )
+}
+
+
 def aim_of(name: object) -> Aim:
-    """Look up an aim."""
+    """Look up an aim of two classes."""
     if not isinstance(name, str) or name not in AIMS:
         raise BadInput("aim", name, f"choose one of {', '.join(AIMS)}")
     return AIMS[name]
+
+
+def known_aim(name: str) -> Aim:
+    """An aim of any outcome."""
+    return OUTCOME_AIMS[name] if name in OUTCOME_AIMS else aim_of(name)
 
 
 def _or_nan(figure: float | None) -> float:

@@ -61,8 +61,8 @@ class Facts:
 
     @classmethod
     def of(cls, data: FederatedData) -> Facts:
-        """The facts of a federation with two classes."""
-        counts = torch.bincount(data.train.y, minlength=2)
+        """The facts of a federation; of labels that are no classes, no row is rarer than another."""
+        rare = int(torch.bincount(data.train.y, minlength=2).min()) if data.classes else len(data.train.y)
         kinds: dict[str, int] = {}
         for feature in data.encoding:
             kinds[feature.kind] = kinds.get(feature.kind, 0) + 1
@@ -72,9 +72,8 @@ class Facts:
         large = float(np.quantile(data.train.sizes, 0.9))
         batch = int(min(MOST_BATCH, max(16, 2 ** np.ceil(np.log2(max(large, 1))))))
         shape = tuple(data.train.x.shape[1:])
-        return cls(
-            len(data.train.y), int(counts.min()), kinds, pictures, data.count, batch, shape, tuple(data.train_groups)
-        )
+        groups = tuple(data.train_groups)
+        return cls(len(data.train.y), rare, kinds, pictures, data.count, batch, shape, groups)
 
     def width(self, without: frozenset[str] = frozenset()) -> int:
         """Features but those of some kinds."""
@@ -159,7 +158,7 @@ def candidates(facts: Facts, aim: str) -> list[Candidate]:
 
 
 def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
-    local = _local(facts)
+    local = local_training(facts)
     momentum = {**local, "server_momentum": 0.9, "nesterov": True}
     linear, plain, bent = {"name": "logistic"}, frozenset({"site", "hinge"}), frozenset({"hinge"})
 
@@ -167,22 +166,13 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
         few = facts.rare < facts.width(without)
         return recipes.likelihood((10.0 if few else 1.0) / facts.rows)
 
-    def regression(name: str, about: str, problem: Mapping[str, Json], without: frozenset[str]) -> Candidate:
-        d = facts.width(without) + 1
-        if d <= EXACT_PARAMETERS and facts.rows * d**2 <= EXACT_WORK:
-            return Candidate(
-                name, "Newton", f"{about}, exact", {}, problem, linear, without, rounds=EXACT_ROUNDS, steps=(1.0,),
-                step_form="none",
-            )  # fmt: skip
-        return Candidate(name, "FedAvg", f"{about}, with server momentum", momentum, problem, linear, without)
-
     found = [
         Candidate(FEDAVG, "FedAvg", "cross-entropy, no more", local, PLAIN, linear, plain),
-        regression(BASE, "cross-entropy", likelihood(bent), bent),
+        exact_or_momentum(facts, BASE, "cross-entropy", likelihood(bent), bent),
     ]
     if facts.features.get("hinge") and facts.rare >= HINGE_ROWS * facts.width():
         few = {**likelihood(frozenset()), "l2": 10.0 / facts.rows}
-        found.append(regression(HINGES, "the same, bent at quartiles", few, frozenset()))
+        found.append(exact_or_momentum(facts, HINGES, "the same, bent at quartiles", few, frozenset()))
     if facts.rare >= facts.width(bent):
         mlp: dict[str, Json] = {"name": "mlp", "hidden": [32]}
         found.append(
@@ -190,6 +180,18 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
         )
     found += _trees(facts, bent)
     return found + _second_stages(facts, aim, replace(found[1], rounds=SECOND_ROUNDS, steps=STEPS))
+
+
+def exact_or_momentum(
+    facts: Facts, name: str, about: str, problem: Mapping[str, Json], without: frozenset[str], outputs: int = 1
+) -> Candidate:
+    """A regression by Newton's method where its Hessian is small enough, else by FedAvg with server momentum."""
+    linear, d = {"name": "logistic"}, outputs * (facts.width(without) + 1)
+    if d <= EXACT_PARAMETERS and facts.rows * d**2 <= EXACT_WORK:
+        found = Candidate(name, "Newton", f"{about}, exact", {}, problem, linear, without)
+        return replace(found, rounds=EXACT_ROUNDS, steps=(1.0,), step_form="none")
+    momentum = {**local_training(facts), "server_momentum": 0.9, "nesterov": True}
+    return Candidate(name, "FedAvg", f"{about}, with server momentum", momentum, problem, linear, without)
 
 
 def _trees(facts: Facts, without: frozenset[str]) -> list[Candidate]:
@@ -214,7 +216,7 @@ def _picture_model(facts: Facts) -> dict[str, Json]:
 
 
 def _for_pictures(facts: Facts, aim: str) -> list[Candidate]:
-    local = _local(facts)
+    local = local_training(facts)
     momentum = {**local, "server_momentum": 0.9, "nesterov": True}
     likelihood = recipes.likelihood(0.0)
     passes = PICTURE_PASSES * facts.rows / (facts.clients * recipes.LOCAL_STEPS * PICTURE_BATCH)
@@ -236,7 +238,7 @@ def _for_pictures(facts: Facts, aim: str) -> list[Candidate]:
 
 def _second_stages(facts: Facts, aim: str, first: Candidate) -> list[Candidate]:
     """Trained for the aim itself, from the model of `first`, the default, and otherwise alike."""
-    local = _local(facts)
+    local = local_training(facts)
 
     def then(
         algorithm: str, about: str, options: Mapping[str, Json], problem: Mapping[str, Json], form: str = "cosine"
@@ -270,7 +272,8 @@ def _second_stages(facts: Facts, aim: str, first: Candidate) -> list[Candidate]:
     return [*found, then("FedX2", f"for {aim}, by pairs", pairs, recipes.pairs(risk))]
 
 
-def _local(facts: Facts) -> dict[str, Json]:
+def local_training(facts: Facts) -> dict[str, Json]:
+    """Local steps, their batches and, with many clients, the cohort."""
     batch = min(facts.batch, PICTURE_BATCH) if facts.pictures else facts.batch
     found: dict[str, Json] = {"local_steps": recipes.LOCAL_STEPS, "batch_size": batch}
     if facts.clients > MOST_COHORT:

@@ -23,10 +23,15 @@ MOST_SITES = 40  # that are left out in turn
 ROUNDS = 30
 
 
-def coefficients(model: Model, measure: Measure = "odds ratio") -> Coefficients | str | None:
+def coefficients(model: Model, measure: Measure = "odds ratio", scale: float = 1.0) -> Coefficients | str | None:
     """Those of an exact regression, by a fit in double precision; why not, or None for another model.
 
     Standard errors allow for the penalty as a normal prior, and for several rows of a patient where patients are known.
+
+    Args:
+        model: The regression.
+        measure: What its coefficients are, or the logarithms of.
+        scale: Of the labels, which were divided by it.
     """
     algorithm, data = model.algorithm, replace(model.data, test=None, validation=None)
     if not isinstance(algorithm, Newton) or not data.encoding:
@@ -36,14 +41,16 @@ def coefficients(model: Model, measure: Measure = "odds ratio") -> Coefficients 
     quiet = LambdaCallback(on_warning=lambda text: None)
     result = run(exact, data, ROUNDS, evaluate_every=ROUNDS, engine=Vectorised(workers=1), callbacks=[quiet])
     try:
-        own = inference(result, covariance="sandwich" if patients else "model", prior=True)
+        classes = data.classes if len(data.classes) > 2 else None
+        own = inference(result, classes=classes, covariance="sandwich" if patients else "model", prior=True)
     except BadInput as reason:
         return f"the default has no standard errors: {reason.remedy}"
     combinations, names = own.combinations_per(data)
+    combinations = scale * combinations
     if not names:
         return None
     found = own.combined(combinations, names)
-    return Coefficients(
+    made = Coefficients(
         of=model.name,
         measure=measure,
         rows=found.rows,
@@ -61,6 +68,7 @@ def coefficients(model: Model, measure: Measure = "odds ratio") -> Coefficients 
         ],
         sites=_without_each(exact, result.server, model, combinations, found),
     )
+    return made if classes is None else made.model_copy(update={"against": classes[0]})
 
 
 def _without_each(

@@ -13,6 +13,7 @@ from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS, entry
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables import encode_rows
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.files import write_atomically, write_json
 from fedsaddle.metrics.calibration import Platt, Threshold
 from fedsaddle.problems.models.forest import Forest, TreeScores, leaves, reached
@@ -68,14 +69,20 @@ def write_loader(
     out: Path,
     platt: Platt | None = None,
     threshold: Threshold | None = None,
+    prediction: str = "",
 ) -> None:
-    """Write load_model.py and, for tables, features.json."""
+    """Write load_model.py and, for tables, features.json; `prediction` is the source of a function of that name."""
     tabular = bool(data.encoding) and data.train.x.ndim == 2
     if data.encoding:
-        write_json(out / "features.json", [feature.to_dict() for feature in data.encoding])
+        write_json(RunFiles(out).features, [feature.to_dict() for feature in data.encoding])
     target = entry(MODELS, "model.name", model.section.name).target
-    chance = "" if platt is None or threshold is None else probability_source(platt, threshold, data.classes)
-    encoding = encoding_source(data, bool(chance)) if tabular else ""
+    chance, kind, scores = prediction, "The scores", "{}"
+    if prediction:
+        kind, scores = "The predictions", "prediction({})"
+    elif platt is not None and threshold is not None:
+        chance = probability_source(platt, threshold, data.classes)
+        kind, scores = "The probability", "probability({}).flatten()"
+    encoding = encoding_source(data, kind, scores) if tabular else ""
     source = loader_source(module, target, model.arguments, encoding, chance)
     write_atomically(out / "load_model.py", source.encode("ascii", "backslashreplace"))
 
@@ -119,7 +126,7 @@ def probability_source(platt: Platt, threshold: Threshold, classes: Sequence[str
     )
 
 
-def encoding_source(data: FederatedData, calibrated: bool) -> str:
+def encoding_source(data: FederatedData, kind: str, scores: str) -> str:
     """The functions that check and encode rows: a copy of `encode_rows`, with what it needs to know of the columns.
 
     Values of category columns that are too rare for a feature are written as digests: the file may be passed on.
@@ -135,10 +142,9 @@ def encoding_source(data: FederatedData, calibrated: bool) -> str:
         pooled = any(f.kind == "other" and f.column == column for f in data.encoding)
         for value in sorted({*data.seen.values.get(column, ())} - {*words[column]}):
             rare[column].append(encode_rows.digest(column, value)) if pooled else words[column].append(value)
-    scores = "model(encoded(rows, strict))"
     rows = ROWS.format(
-        kind="The probability" if calibrated else "The scores",
-        scores=f"probability({scores}).flatten()" if calibrated else scores,
+        kind=kind,
+        scores=scores.format("model(encoded(rows, strict))"),
         words=ascii({column: sorted(values) for column, values in words.items()}),
         rare=ascii({column: digests for column, digests in rare.items() if digests}),
         others=ascii(sorted(data.seen.others)),

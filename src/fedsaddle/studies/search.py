@@ -30,7 +30,6 @@ from fedsaddle.studies.aims import WORST_GROUP, Aim, aim_of
 from fedsaddle.studies.candidates import (
     AVERAGED,
     BASE,
-    BASE_PICTURES,
     FEDAVG,
     HINGES,
     Candidate,
@@ -277,11 +276,13 @@ class Search:
     listed: Sequence[Candidate] = ()  # the candidates of a plan; by default those for such rows
     records: list[TrialRecord] = field(default_factory=list)
     cut: dict[str, None] = field(default_factory=dict)
+    default: str = BASE  # the name of the second candidate
 
     def go(self, basic: bool = False) -> Choice:
         """Tune FedAvg and the default, then all that may be better; decide."""
         listed = list(self.listed) or candidates(self.sites.facts(), self.aim.name)
         first, others = listed[:2], [] if basic else listed[2:]
+        self.default = listed[1].name
         models = self._tune(first, {}, always=True)
         if FEDAVG not in models or len(models) < 2:
             missing = next(c.name for c in first if c.name not in models)
@@ -289,8 +290,7 @@ class Search:
         others = [c for c in others if c.start is None or c.start in models]
         models |= self._tune(others, models)
         chosen, reason = self._decide(models)
-        default = _default(models)
-        assert default is not None
+        default = models[self.default]
         records, cut = tuple(self.records), tuple(self.cut)
         return Choice(self.aim.name, chosen, models[FEDAVG], default, records, reason, self.clock.seconds, cut)
 
@@ -329,7 +329,7 @@ class Search:
 
     def _behind(self, own: Sequence[Outcome], known: dict[str, Model]) -> bool:
         """Whether even a candidate's best step is behind the default by more than chance after the first rung."""
-        default = _default(known)
+        default = known.get(self.default)
         if default is None or not own or own[0].trial.rounds == own[0].trial.candidate.rounds:
             return False
         best = max(own, key=self.sites.value)
@@ -399,8 +399,7 @@ class Search:
 
     def _decide(self, models: dict[str, Model]) -> tuple[Model, str]:
         """The default, unless a candidate beats it by more than chance."""
-        default = _default(models)
-        assert default is not None
+        default = models[self.default]
         if HINGES in models:
             both = self._averaged(default, models[HINGES])
             gap, error = self._compare(both, default, 0.0)
@@ -409,7 +408,7 @@ class Search:
         best, reason = default, "the default: no candidate beat it by more than chance on validation rows"
         margin = 0.0
         for name, model in models.items():
-            if name in (BASE, BASE_PICTURES):
+            if name == self.default:
                 continue
             gap, error = self._compare(model, default, CHANCE)
             if gap > CHANCE * error and gap > margin:
@@ -431,11 +430,6 @@ class Search:
         both = (straight.scores, bent.scores)
         scores = None if both[0] is None or both[1] is None else (both[0] + both[1]) / 2
         return replace(bent, name=AVERAGED, vector=vector, scores=scores)
-
-
-def _default(models: dict[str, Model]) -> Model | None:
-    """The default of a table, or of pictures."""
-    return models.get(BASE, models.get(BASE_PICTURES))
 
 
 def averaged_vector(

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedsaddle.arguments import flag, instance, number, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.array_types import Floats
 from fedsaddle.data.cautions import cautions
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.tables.encode_rows import cell_text
+from fedsaddle.data.table import Dataset
 from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.data.tables.read import check_names
@@ -32,19 +32,23 @@ from fedsaddle.report.run_report import report_or_warning
 from fedsaddle.runs.checkpoints import digest
 from fedsaddle.runs.closing import write_provenance
 from fedsaddle.runs.folder import RunFolder, only_writer
-from fedsaddle.studies.aims import aim_of
+from fedsaddle.studies.aims import aim_of, known_aim
 from fedsaddle.studies.leave_one_out import LeaveOneSiteOut, leave_one_site_out
-from fedsaddle.studies.search import Choice, Clock, search
-from fedsaddle.studies.table_config import TableConfig
+from fedsaddle.studies.outcome_study import FinishedOutcome, OutcomeStudy
+from fedsaddle.studies.outcomes import AIMS_OF, outcome_candidates, prepared
+from fedsaddle.studies.search import Choice, Clock, Search, search, trial_pool
+from fedsaddle.studies.site_questions import SimulatedSites
+from fedsaddle.studies.table_config import Kind, TableConfig
 from fedsaddle.studies.table_study import (
     BUDGET,
+    TWO_CLASSES_AIM,
     Finished,
     StudyOptions,
     missing_cells,
     require_classes,
     settings_of,
 )
-from fedsaddle.studies.trial import Trial
+from fedsaddle.studies.trial import Progress, Trial
 from fedsaddle.text import visible
 
 if TYPE_CHECKING:
@@ -116,28 +120,8 @@ class Study:
             if tuple(x.shape[1:]) != shape:
                 raise BadInput("rows.shape", tuple(x.shape), f"must be (rows, {', '.join(map(str, shape))})")
         else:
-            x = torch.from_numpy(self._encoded(rows))
+            x = torch.from_numpy(self.encoder.encode_later(rows, self.site))
         return self.calibration.probability(chosen.rank(x))
-
-    def _encoded(self, rows: object) -> NDArray[np.float32]:
-        import pandas as pd
-
-        assert self.encoder is not None
-        if isinstance(rows, pd.DataFrame):
-            table = rows
-        else:
-            listed = [rows] if isinstance(rows, Mapping) else rows
-            if not isinstance(listed, Sequence) or not all(isinstance(row, Mapping) for row in listed):
-                raise BadInput("rows", type(rows).__name__, "must be a DataFrame, a dictionary or a list of them")
-            table = pd.DataFrame.from_records(list(listed))
-        needed = [column.name for column in self.encoder.columns]
-        missing = [name for name in needed if name not in table.columns]
-        if missing:
-            raise BadInput("rows", f"no column {missing[0]!r}", f"needs the columns {', '.join(map(repr, needed))}")
-        sites = None
-        if self.site is not None and self.site in table.columns:
-            sites = np.array([cell_text(cell).strip() for cell in table[self.site]], dtype=str)
-        return self.encoder.encode(table[needed], needed, sites)
 
     def __str__(self) -> str:
         auroc = self.test[self.choice.name].pooled.auroc
@@ -158,7 +142,12 @@ def study(
     drop: Sequence[str] = (),
     groups: Sequence[str] = (),
     test_sites: Sequence[str] = (),
-    aim: str = "auroc",
+    family: str | None = None,
+    time: str | None = None,
+    event: str | None = None,
+    exposure: str | None = None,
+    horizon: float | None = None,
+    aim: str | None = None,
     budget: float | None = BUDGET,
     sensitivity: float | None = None,
     leave_one_site_out: bool = False,
@@ -167,13 +156,13 @@ def study(
     resume: bool = False,
     workers: int | None = None,
     watch: StudyWatch | None = None,
-) -> Study:
+) -> Study | OutcomeStudy:
     """Choose a model on validation rows, and evaluate it and FedAvg, tuned alike, once on test rows.
 
     Args:
         data: the path of a table, a DataFrame, or two-class data of `fs.federate` with validation and test rows.
         site: the column of sites.
-        label: the column of labels, with two values.
+        label: the column of labels: two classes, several (at most 20), or a number, as its values say.
         positive: the positive one; None: 1, yes or the rarer one.
         patient: a column whose rows stay in one part of the split.
         image: the column with the path of an image, relative to the table.
@@ -182,7 +171,13 @@ def study(
         drop: columns to leave out.
         groups: columns for whose values figures are reported apart.
         test_sites: sites whose rows are all test rows.
-        aim: "auroc", "average-precision", "partial-auroc", "worst-site", "worst-group" or "accuracy".
+        family: overrides what the label's values say: "classes", "number", or "poisson" for counts.
+        time: in place of a label, the column of times to an event or to the end of observation,
+        event: and the column that says whether there was an event.
+        exposure: of counts, the column of what they refer to, such as person-years.
+        horizon: the time at which survival is judged; None: the median time of an event.
+        aim: of two classes "auroc" (default), "average-precision", "partial-auroc", "worst-site", "worst-group" or
+            "accuracy"; of other outcomes "worst-site", or None for their likelihood.
         budget: seconds after which no other trial begins; None: no limit.
         sensitivity: share of the positives that the threshold has to find; None: the best F1.
         leave_one_site_out: also test each site on a model trained without it.
@@ -202,14 +197,20 @@ def study(
     for key, names in listed.items():
         check_names(key, names)
     named = {"site": site, "label": label, "patient": patient, "image": image}
-    for key, name in named.items():
+    outcome = {"family": family, "event": event, "exposure": exposure}
+    for key, name in {**named, **outcome, "time": time}.items():
         optional(text, key, name)
+    if (time is None) != (event is None):
+        raise NotGiven("event" if event is None else "time", "a time to an event needs both columns")
+    if time is not None and label is not None:
+        raise BadInput("label", label, "is the time of the event here; leave it out")
+    named["label"] = time or label
     whole("seed", seed, least=0)
     flag("resume", resume)
     if watch is not None:
         instance("watch", watch, StudyWatch, "must be an fs.StudyWatch")
     roles: JsonObject = {**named, "positive": None if positive is None else str(positive)}
-    roles |= {key: tuple(names or ()) for key, names in listed.items()}
+    roles |= {key: tuple(names or ()) for key, names in listed.items()} | {**outcome, "horizon": horizon}
     table = _table(data, roles, seed)
     if leave_one_site_out and (table is None or table.test_sites):
         remedy = "needs a table" if table is None else "tests every site; leave out `test_sites`"
@@ -228,8 +229,11 @@ def study(
         return _study(data, table, options, settings, folder, given is not None, seed, workers, watch or StudyWatch())
 
 
-def _options(aim: str, budget: float | None, sensitivity: float | None, leave_one_site_out: bool) -> StudyOptions:
-    aim_of(aim)
+def _options(
+    aim: str | None, budget: float | None, sensitivity: float | None, leave_one_site_out: bool
+) -> StudyOptions:
+    if aim is not None and not any(aim in known for known in AIMS_OF.values()):
+        aim_of(aim)
     if budget is not None:
         number("budget", budget, least=0)
     if sensitivity is not None:
@@ -269,8 +273,11 @@ def _study(
     seed: int,
     workers: int | None,
     watch: StudyWatch,
-) -> Study:
-    dataset = None if table is None else table.dataset()
+) -> Study | OutcomeStudy:
+    dataset, kind = (None, None) if table is None else table.with_outcome()
+    if kind is not None and table is not None and dataset is not None:
+        return _outcome_study(table, dataset, kind, options, settings, folder, kept, workers, watch)
+    aim = aim_of(options.aim or TWO_CLASSES_AIM).name
     rows = data if table is None or dataset is None else table.federated(dataset)
     assert isinstance(rows, FederatedData)
     require_classes(rows)
@@ -283,7 +290,7 @@ def _study(
         watch.begin(rows, notes["notes"], notes["cautions"], Clock.at(trials, options.budget).seconds)
         choice = search(
             rows,
-            options.aim,
+            aim,
             seed=seed,
             budget=options.budget,
             out=trials,
@@ -318,6 +325,53 @@ def _study(
     )
 
 
+def _outcome_study(
+    table: TableConfig,
+    dataset: Dataset,
+    kind: Kind,
+    options: StudyOptions,
+    settings: Record,
+    folder: RunFolder,
+    kept: bool,
+    workers: int | None,
+    watch: StudyWatch,
+) -> OutcomeStudy:
+    """The same for an outcome other than two classes."""
+    for key, wanted in (("sensitivity", options.sensitivity), ("leave_one_site_out", options.leave_one_site_out)):
+        if wanted:
+            raise BadInput(key, wanted, "is for two classes; leave it out")
+    rows, outcome = prepared(table.federated(dataset), kind, table.horizon)
+    aim = known_aim(outcome.aim(options.aim))
+    test_rows = _test_rows(folder, rows)
+    make_folder("out", folder.path)
+    with only_writer(folder.path):
+        about: Record = {"missing": missing_cells(dataset, rows), "notes": list(dataset.notes), "cautions": []}
+        write_json(folder.path / "search.json", {**settings, "test_rows": test_rows, "for": None})
+        clock = Clock.at(folder.path / "trials", options.budget)
+        watch.begin(rows, about["notes"], [], clock.seconds)
+        listed = outcome_candidates(rows, outcome, aim.name)
+
+        def tell(trial: Trial, progress: Progress) -> None:
+            clock.tick()
+            watch.trial(trial, progress.rounds, progress.best)
+
+        with trial_pool(rows, workers, tell, watch.stop) as pool:
+            sites = SimulatedSites(rows, aim, table.seed, pool)
+            try:
+                choice = Search(sites, aim, table.seed, clock, clock.path.parent, watch.stop, listed).go()
+            finally:
+                clock.keep()
+        finished = FinishedOutcome(table, options, folder, dataset, rows, outcome, choice, about)
+        summary, report = finished.write(), None
+        if kept:
+            write_provenance(folder.path, table.table if isinstance(table.table, Path) else None)
+            report = report_or_warning(folder.path, watch.warn)
+    encoder = None
+    if isinstance(dataset.pending, TableFeatures):
+        encoder = Encoder.of(choice.chosen.data.encoding, dataset.pending, table.numeric)
+    return OutcomeStudy(choice, finished.judged, summary, folder.path if kept else None, report, encoder, table.site)
+
+
 def check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
     """Refuse a folder with another run, and a resumed study with other settings."""
     path = folder.search
@@ -332,6 +386,8 @@ def check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
     except ValueError as reason:
         raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another `out`") from None
     for key, value in settings.items():
+        if key == "for" and stored.get(key) is None:  # an outcome whose aim the trials know
+            continue
         if stored.get(key) != value and not (value == [] and key not in stored):  # of a version without it
             name = "aim" if key == "for" else key
             raise BadCheckpoint(

@@ -20,7 +20,7 @@ from fedsaddle.config.build import Setup, build
 from fedsaddle.config.run_config import engine_of, run_config
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.documents.files import RunFiles
-from fedsaddle.documents.summary import DivergedSummary, RunSummary, SearchSummary
+from fedsaddle.documents.summary import DivergedSummary, OutcomeSummary, RunSummary, SearchSummary
 from fedsaddle.documents.sweep import SweepCell, SweepRun
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, FedSaddleError
@@ -102,7 +102,7 @@ def _stored_summary(folder: Path) -> RunSummary | DivergedSummary | None:
         found = RunFiles(folder).stored_summary()
     except ValueError:
         return None
-    return None if isinstance(found, SearchSummary) else found
+    return None if isinstance(found, SearchSummary | OutcomeSummary) else found
 
 
 def _stored(path: Path) -> JsonObject:

@@ -9,20 +9,22 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from fedsaddle.arguments import renamed
+from fedsaddle.arguments import choice, number, renamed
 from fedsaddle.config.registry import ALGORITHMS, Entry, entry
 from fedsaddle.config.toml_files import toml_lines, toml_string
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.pictures import pictures
 from fedsaddle.data.splits import Natural
 from fedsaddle.data.table import Dataset
+from fedsaddle.data.tables.columns import Task, is_number
 from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.data.tables.own import from_file, from_frame
 from fedsaddle.data.tables.read import with_positive
+from fedsaddle.data.tables.two_numbers import POSITIVE, counts_and_exposures
 from fedsaddle.errors import BadInput
 from fedsaddle.files import Json, JsonObject
 from fedsaddle.studies.recipes import (
@@ -42,8 +44,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HINGES = 3
+MOST_CLASSES = 20
+MOST_CODES = 10  # different whole numbers that are taken as classes; more are a number
+Kind = Literal["classes", "number", "count", "survival"]  # of an outcome, other than two classes
 MOST_VALUES = 30_000_000  # numbers of all rows, with hinges
-POSITIVE = {"1", "1.0", "true", "yes", "y", "positive", "pos", "died", "dead", "case"}  # of two values
 
 TEMPLATE = """\
 # fedsaddle run THIS-FILE        (fedsaddle list shows all names)
@@ -102,10 +106,15 @@ class TableConfig:
     algorithm: str | None = None
     seed: int = 0
     groups: tuple[str, ...] = ()  # columns for whose values figures are reported apart
+    family: str | None = None  # "classes", "number" or "poisson"; None: by the label
+    event: str | None = None  # the column that says whether there was an event at the time, the label
+    exposure: str | None = None  # the column of what counts refer to, such as person-years
+    horizon: float | None = None  # the time at which survival is judged
 
     def refuse_two_roles(self) -> None:
         """Refuse a column that is named twice."""
         roles = {"label": self.label, "site": self.site, "patient": self.patient, "image": self.image}
+        roles |= {"event": self.event, "exposure": self.exposure}
         seen: dict[str, str] = {}
         for role, column in roles.items():
             if column is not None and column in seen:
@@ -114,20 +123,68 @@ class TableConfig:
                 seen[column] = role
 
     def dataset(self) -> Dataset:
-        """Read the rows, with the positive label as class 1, and refuse what cannot be learnt from."""
+        """Read rows of two classes, with the positive label as class 1, and refuse what cannot be learnt from."""
+        data = self._read("classes")
+        positive = self._positive(data)
+        return replace(data, train=with_positive(data.train, positive, self.label))
+
+    def with_outcome(self) -> tuple[Dataset, Kind | None]:
+        """Read the rows and say what their label is; None: two classes.
+
+        Raises:
+            BadInput: for labels that cannot be learnt from.
+        """
+        self._check_family()
+        if self.event is not None:
+            return self._read("regression"), "survival"
+        if self.family == "poisson":
+            data = self._read("regression")
+            if self.exposure is None:
+                y = counts_and_exposures(data.train.y.astype(np.float64), None, self.label, None)
+                data = replace(data, train=replace(data.train, y=y))
+            return data, "count"
+        if self.family == "number":
+            return self._read("regression"), "number"
+        if self.positive is not None or self.image is not None:
+            return self.dataset(), None
+        data = self._read("classes" if self.family == "classes" else "auto")
+        classes = data.train.classes
+        if len(classes) == 2:
+            return replace(data, train=with_positive(data.train, self._positive(data), self.label)), None
+        if not classes or (self.family is None and len(classes) > MOST_CODES and all(map(is_number, classes))):
+            return (self._read("regression") if classes else data), "number"
+        if len(classes) > MOST_CLASSES:
+            remedy = f"has {len(classes)} values, and at most {MOST_CLASSES} classes are learnt; merge some, or drop it"
+            raise BadInput("label", self.label, remedy)
+        return data, "classes"
+
+    def _check_family(self) -> None:
+        if self.family is not None:
+            choice("family", self.family, ("classes", "number", "poisson"))
+        if self.exposure is not None and self.family != "poisson":
+            raise BadInput("exposure", self.exposure, "is for counts; say `family` poisson, or leave it out")
+        if self.event is not None and self.family is not None:
+            raise BadInput("family", self.family, "is not for a time to an event; leave it out")
+        if self.horizon is not None:
+            number("horizon", self.horizon, above=0)
+            if self.event is None:
+                raise BadInput("horizon", self.horizon, "is for a time to an event; leave it out")
+        if self.positive is not None and (self.event is not None or self.family in ("number", "poisson")):
+            raise BadInput("positive", self.positive, "is for two classes; leave it out")
+
+    def _read(self, task: Task) -> Dataset:
+        """The rows with their labels."""
         roles = {"target": self.label, "client": self.site, "together": self.patient}
+        columns = {**self._columns(), "task": task, "event": self.event, "exposure": self.exposure}
         with renamed({"target": "label", "client": "site", "together": "patient", "file": "image"}):
             if self.image is not None:
                 self._refuse_columns()
                 if not isinstance(self.table, Path):
                     raise BadInput("image", self.image, "needs the path of a table, beside which the pictures are")
-                data = pictures(self.table, file=self.image, groups=self.groups, **roles)  # type: ignore[arg-type]
-            elif isinstance(self.table, Path):
-                data = from_file(self.table, **roles, **self._columns())  # type: ignore[arg-type]
-            else:
-                data = from_frame(self.table, site=self.site, label=self.label, patient=self.patient, **self._columns())
-        positive = self._positive(data)
-        return replace(data, train=with_positive(data.train, positive, self.label))
+                return pictures(self.table, file=self.image, groups=self.groups, **roles)  # type: ignore[arg-type]
+            if isinstance(self.table, Path):
+                return from_file(self.table, **roles, **columns)  # type: ignore[arg-type]
+            return from_frame(self.table, site=self.site, label=self.label, patient=self.patient, **columns)
 
     def federated(self, dataset: Dataset, hinges: bool = True) -> FederatedData:
         """Split the rows by site, class and patient; with test sites, the test rows are theirs."""
@@ -137,7 +194,13 @@ class TableConfig:
         shares = (0.0, VALIDATION_SHARE / (1 - TEST_SHARE)) if self.test_sites else (TEST_SHARE, VALIDATION_SHARE)
         with renamed({"test_clients": "test_sites"}):
             return federate(
-                dataset, Natural(self.site), self.seed, shares[0], True, shares[1], test_clients=self.test_sites
+                dataset,
+                Natural(self.site),
+                self.seed,
+                shares[0],
+                bool(dataset.train.classes),
+                shares[1],
+                test_clients=self.test_sites,
             )
 
     def to_toml(self, data: Dataset | None = None) -> str:

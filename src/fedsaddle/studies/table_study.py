@@ -41,13 +41,15 @@ from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.text import visible
 
 BUDGET = 120.0  # seconds
+TWO_CLASSES_AIM = "auroc"
+OF_OUTCOMES = ("family", "event", "exposure", "horizon")  # settings that two classes have not
 
 
 @dataclass(frozen=True)
 class StudyOptions:
     """What a study is asked for."""
 
-    aim: str = "auroc"
+    aim: str | None = None  # None: that of the outcome, the AUROC of two classes
     budget: float | None = BUDGET  # seconds
     sensitivity: float | None = None  # wanted; None: the default threshold
     leave_one_site_out: bool = False
@@ -55,11 +57,13 @@ class StudyOptions:
 
 def settings_of(table: TableConfig | None, options: StudyOptions) -> Record:
     """What a study can be resumed with; `table` is None for a federated data set."""
+    aim = options.aim or TWO_CLASSES_AIM
     if table is None:
-        return {"table": None, "for": options.aim}
+        return {"table": None, "for": aim}
     kept = {f.name: getattr(table, f.name) for f in fields(table) if f.name != "table"}
+    kept = {key: value for key, value in kept.items() if key not in OF_OUTCOMES or value is not None}
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()}
-    return {"table": str(table.table) if isinstance(table.table, Path) else "a DataFrame", **plain, "for": options.aim}
+    return {"table": str(table.table) if isinstance(table.table, Path) else "a DataFrame", **plain, "for": aim}
 
 
 def require_classes(data: FederatedData) -> None:
@@ -156,7 +160,7 @@ class Finished:
             "algorithm": self.choice.name,
             "problem": measured_loss(problem),
             CHOICE: self.choice.name,
-            "aim": self.options.aim,
+            "aim": self.options.aim or TWO_CLASSES_AIM,
             "reason": self.choice.reason,
             "stopped": "finished",
             "rounds": summary.rounds,

@@ -23,12 +23,15 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadCheckpoint, Diverged
 from fedsaddle.files import Record, make_folder, read_object, write_atomically, write_json
 from fedsaddle.problems.protocols import Ranks
+from fedsaddle.problems.regression import Cox
+from fedsaddle.problems.scored import in_blocks
+from fedsaddle.problems.supervised import Supervised
 from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.checkpoints import fingerprint, to_safetensors
 from fedsaddle.runs.engines import Vectorised
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.result import Result
-from fedsaddle.studies.aims import Rows, aim_of
+from fedsaddle.studies.aims import Rows, known_aim
 from fedsaddle.studies.candidates import Candidate
 from fedsaddle.text import visible
 
@@ -64,7 +67,7 @@ class Trial:
 
     def experiment(self) -> Experiment:
         """The sections of a config that describe it."""
-        found = self.candidate.experiment(self.step, self.seed, aim_of(self.aim).select)
+        found = self.candidate.experiment(self.step, self.seed, known_aim(self.aim).select)
         run = found.run.model_copy(update={"rounds": self.rounds})
         model = found.model
         if self.start is not None:
@@ -225,7 +228,7 @@ def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, 
     """
     last, best, data = setup.algorithm.model(result.server), result.model, setup.data
     selected, rounds = result.document.selected_round, result.document.rounds
-    if trial.candidate.exact or selected == rounds:
+    if trial.candidate.exact or selected in (None, rounds):
         return last, rounds
     if trial.candidate.grows:
         return best, selected
@@ -233,7 +236,7 @@ def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, 
     own = data.validation
     rows = Rows.of(own.y.numpy(), own.offsets, data.validation_units, data.validation_groups)
     both = [scores_of(setup, model) for model in (best, last)]
-    gap, error = aim_of(trial.aim).gain(both[0], both[1], rows, trial.seed)
+    gap, error = known_aim(trial.aim).gain(both[0], both[1], rows, trial.seed)
     return (best, selected) if gap > ROUND_CHANCE * error else (last, rounds)
 
 
@@ -244,8 +247,11 @@ def scores_of(setup: Setup, model: Tensor) -> Floats:
 
 
 def ranked(problem: object, model: Tensor, x: Tensor) -> Floats:
-    """The scores of some rows."""
-    assert isinstance(problem, Ranks)
-    scores = problem.ranking(model, x)
-    assert scores is not None
+    """The scores of some rows: one each, or one for each of several classes."""
+    scores = problem.ranking(model, x) if isinstance(problem, Ranks) else None
+    if scores is None:
+        assert isinstance(problem, Supervised | Cox)
+        flat = problem.flat
+        scores = in_blocks(lambda part: flat.scores(model[None], part[None])[0], x)
+        scores = scores[:, 0] if scores.shape[1] == 1 else scores
     return np.asarray(scores.double().numpy())

@@ -1,4 +1,4 @@
-"""The server of the page: this machine only, GET only, and only for those who know the secret in the address."""
+"""The server of the page: local, read-only, and protected by a secret in the address."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ Parts = dict[str, str]
 
 @dataclass
 class Watch:
-    """The runs, and the parts of the page about them. Several threads may ask at the same time."""
+    """The runs, and the parts of the page about them. It may be used by several threads.
+
+    Args:
+        folders: Where to look for runs.
+        pause: Seconds between two readings of files.
+        look: Seconds between two looks for new runs.
+    """
 
     folders: Sequence[Path]
     pause: float = PAUSE
@@ -48,7 +54,12 @@ class Watch:
         self._found = Found(self.folders)
 
     def page(self, asked: Sequence[str], events: str) -> tuple[str, str]:
-        """The whole page with its policy, for the runs that are asked for."""
+        """The whole page with its policy.
+
+        Args:
+            asked: Keys of the runs to show; empty: a few that run or were written to last.
+            events: The address of the updates.
+        """
         with self._lock:
             self._update(asked)
             shown = self._shown(asked)
@@ -61,7 +72,11 @@ class Watch:
         return render_live(LivePage(title, frame, own, events))
 
     def news(self, asked: Sequence[str]) -> tuple[str, Parts]:
-        """Which runs are shown, as one text, and all parts of the page."""
+        """Which runs are shown, as one text, and all parts of the page.
+
+        Args:
+            asked: Keys of the runs to show.
+        """
         with self._lock:
             self._update(asked)
             shown = self._shown(asked)
@@ -88,7 +103,7 @@ class Watch:
             runs[key].read()
 
     def _shown(self, asked: Sequence[str]) -> dict[str, Watched]:
-        """The runs that are asked for; else a few: those that run, then those that were written to last."""
+        """The selected runs; else a few: live ones first, then those that were written to last."""
         runs = self._found.runs
         if chosen := {key: runs[key] for key in runs if key in asked}:
             return dict([*chosen.items()][:MOST_SHOWN])
@@ -97,18 +112,18 @@ class Watch:
         return {key: run for key, run in runs.items() if key in few}
 
     def _parts(self, shown: dict[str, Watched]) -> Parts:
-        """The parts of the page; those of a run are made anew only when its files have changed."""
+        """The parts of the page; those of a run are rendered again only if its files have changed."""
         parts: Parts = {"runs": self._list(shown)}
         stamp = tuple((key, run.records.version, run.state.live) for key, run in shown.items())
-        parts |= dict(self._kept("together", stamp, lambda: [together_part(shown)]))
+        parts |= dict(self._cached("together", stamp, lambda: [together_part(shown)]))
         for key, run in shown.items():
             parts |= dict([head_part(key, run)])
             sites = str(run.progress.sites if run.progress else "")
             own = (run.records.version, run.baseline.version, run.version, run.state.word, sites, tuple(run.log))
-            parts |= dict(self._kept(key, own, partial(parts_of, key, run)))
+            parts |= dict(self._cached(key, own, partial(parts_of, key, run)))
         return parts
 
-    def _kept(self, key: str, stamp: object, make: Callable[[], list[tuple[str, str]]]) -> list[tuple[str, str]]:
+    def _cached(self, key: str, stamp: object, make: Callable[[], list[tuple[str, str]]]) -> list[tuple[str, str]]:
         before = self._made.get(key)
         if before is None or before[0] != stamp:
             self._made[key] = before = (stamp, make())
@@ -146,7 +161,12 @@ _HEADERS = {
 
 
 class WatchServer(ThreadingHTTPServer):
-    """Serves the page of some runs until it is closed."""
+    """Serves the page of some runs until it is closed.
+
+    Args:
+        watch: The runs.
+        port: To listen on; 0: a free one.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -161,7 +181,7 @@ class WatchServer(ThreadingHTTPServer):
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as reason:
             said = getattr(reason, "strerror", None) or str(reason)
-            raise BadInput("--port", port, f"cannot be listened to ({said}); leave it out for a free one") from None
+            raise BadInput("--port", port, f"is not available ({said}); leave it out for a free one") from None
 
     @property
     def port(self) -> int:
@@ -174,7 +194,7 @@ class WatchServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.port}/{self.token}/"
 
     def hosts(self) -> tuple[str, ...]:
-        """What a browser on this machine calls the server; any other name is that of a stranger's page."""
+        """The host names by which a browser on this machine may address the server; others are refused."""
         return (f"{HOST}:{self.port}", f"localhost:{self.port}")
 
     def server_close(self) -> None:
@@ -183,7 +203,12 @@ class WatchServer(ThreadingHTTPServer):
         super().server_close()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that went away is no error to tell of."""
+        """Ignore errors of a browser that has disconnected.
+
+        Args:
+            request: Of the browser.
+            client_address: Of the browser.
+        """
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -206,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the address holds the secret."""
+        """Log nothing, as the address contains the secret."""
 
     def _answer(self) -> None:
         if self.headers.get_all("Host") is None or self.headers.get("Host", "").lower() not in self.server.hosts():
@@ -250,7 +275,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(said, "text/plain; charset=utf-8", more or {}, status)
 
     def _follow(self, keys: list[str]) -> None:
-        """Send each part when it changes, until the browser goes away or the server ends."""
+        """Send each part when it changes, until the browser disconnects or the server ends."""
         if not self.server.followers.acquire(blocking=False):
             return self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
         try:
@@ -269,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _news(self, keys: list[str]) -> None:
         sent: dict[str, bytes] = {}
-        layout, told = None, time.monotonic()
+        layout, last = None, time.monotonic()
         self.wfile.write(b"retry: 2000\n\n")
         while not self.server.closing.is_set():
             now, parts = self.server.watch.news(keys)
@@ -280,10 +305,10 @@ class _Handler(BaseHTTPRequestHandler):
             for key, html in parts.items():
                 digest = hashlib.sha256(html.encode("utf-8", "replace")).digest()
                 if sent.get(key) != digest:
-                    sent[key], told = digest, time.monotonic()
+                    sent[key], last = digest, time.monotonic()
                     self._event("part", {"key": key, "html": html})
-            if time.monotonic() - told > HEARTBEAT:
-                told = time.monotonic()
+            if time.monotonic() - last > HEARTBEAT:
+                last = time.monotonic()
                 self.wfile.write(b": still here\n\n")
             self.wfile.flush()
             self.server.closing.wait(self.server.watch.pause)

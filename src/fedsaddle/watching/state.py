@@ -20,9 +20,9 @@ from fedsaddle.runs.folder import is_held, seconds_per_round
 from fedsaddle.text import shortened, visible
 
 PIECE = 8 << 20  # bytes of one reading
-LONGEST = 16 << 20  # bytes of a line; a longer one is passed over
-GLIMPSE = 256 << 10  # bytes at the end of a file, for a run that is listed only
-KEPT = 2000  # records that are kept; of more, every second one is dropped
+LONGEST = 16 << 20  # bytes of a line; a longer one is skipped
+END = 256 << 10  # bytes at the end of a file, for a run that is listed only
+MOST_RECORDS = 2000  # in memory; of more, every second one is dropped
 TAIL, TAIL_LINES, TAIL_WIDTH = 64 << 10, 60, 400  # of a log
 LARGEST_OBJECT = 16 << 20  # bytes of a JSON file
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Records:
 
     Args:
         path: The file.
-        kept: Records for curves, without the figures of single clients.
+        thinned: Records for curves, without the figures of single clients.
         last: The newest record, whole.
         damaged: Number of lines that are no records.
         version: Grows with every change.
@@ -42,7 +42,7 @@ class Records:
     """
 
     path: Path
-    kept: list[Round] = field(default_factory=list)
+    thinned: list[Round] = field(default_factory=list)
     last: Round | None = None
     damaged: int = 0
     version: int = 0
@@ -51,11 +51,11 @@ class Records:
     _file: tuple[int, int] = (0, 0)
     _rest: bytes = b""
     _passing: bool = False  # in a line that is too long
-    _every: int = 1  # so many records are one that is kept
+    _every: int = 1  # one record in so many is stored
     _seen: int = 0
 
     def read(self) -> None:
-        """Read what is new, up to a limit. A file that is another one or shorter than before is read from its start."""
+        """Read what is new, up to a limit. A file that was replaced or truncated is read from its start."""
         try:
             with self.path.open("rb") as file:
                 found = os.fstat(file.fileno())
@@ -79,7 +79,7 @@ class Records:
             self._rest, self._passing = b"", True
 
     def _begin(self, file: tuple[int, int]) -> None:
-        self.kept, self.last, self.damaged, self._at, self._file = [], None, 0, 0, file
+        self.thinned, self.last, self.damaged, self._at, self._file = [], None, 0, 0, file
         self._rest, self._passing, self._every, self._seen = b"", False, 1, 0
         self.version += 1
 
@@ -94,17 +94,17 @@ class Records:
         self.last = record
         self.version += 1
         if self._seen % self._every == 0:
-            self.kept.append(record.model_copy(update={"clients": {}}))
+            self.thinned.append(record.model_copy(update={"clients": {}}))
         self._seen += 1
-        if len(self.kept) >= KEPT:
-            self.kept, self._every = self.kept[::2], 2 * self._every
+        if len(self.thinned) >= MOST_RECORDS:
+            self.thinned, self._every = self.thinned[::2], 2 * self._every
 
     @property
     def history(self) -> list[Round]:
-        """The records that are kept, and the newest."""
-        if self.last is None or (self.kept and self.kept[-1].round == self.last.round):
-            return self.kept
-        return [*self.kept, self.last.model_copy(update={"clients": {}})]
+        """The records for curves, and the newest."""
+        if self.last is None or (self.thinned and self.thinned[-1].round == self.last.round):
+            return self.thinned
+        return [*self.thinned, self.last.model_copy(update={"clients": {}})]
 
 
 def last_record(path: Path) -> Round | None:
@@ -116,8 +116,8 @@ def last_record(path: Path) -> Round | None:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - GLIMPSE))
-            lines = file.read(GLIMPSE).split(b"\n")[:-1]
+            file.seek(max(0, size - END))
+            lines = file.read(END).split(b"\n")[:-1]
     except OSError:
         return None
     return next((found for line in reversed(lines[-5:]) if (found := record_of(line)) is not None), None)
@@ -174,11 +174,11 @@ def tail(path: Path) -> list[str]:
 
 
 LIVE = ("running", "resumed")
-QUIET = 60.0  # seconds without a sign after which a run of another machine is not taken for a running one
+QUIET = 60.0  # seconds without an update after which a run of another machine is lost
 ENDS = {  # what the summary says -> the state and what to say of it
     "finished": ("finished", "All rounds are done."),
     "target": ("finished", "It reached its target."),
-    "patience": ("finished", "It ended early, because evaluations no longer became better."),
+    "patience": ("finished", "It stopped early, as evaluations no longer improved."),
     "interrupted": ("interrupted", "It was interrupted, and can be resumed."),
     "diverged": ("diverged", "Its loss became infinite; a smaller step may help."),
 }
@@ -222,7 +222,7 @@ class Watched:
     summary: AnySummary | None = None
     progress: StoredProgress | None = None
     log: list[str] = field(default_factory=list)
-    glimpse: Round | None = None
+    newest: Round | None = None
     state: State = State("waiting", "No run is there yet.")
     version: int = 0  # of the files that hardly ever change
     _damage: dict[str, str] = field(default_factory=dict)  # by file
@@ -244,7 +244,7 @@ class Watched:
             self.records.read()
             self.baseline.read()
         elif self._changed(files.metrics):
-            self.glimpse = last_record(self.records.path)
+            self.newest = last_record(self.records.path)
         if self._changed(files.config):
             self.config = self._read(files.config, read_object) or {}
         if self._changed(files.split):
@@ -296,7 +296,7 @@ class Watched:
                 return State("resumed", f"It was resumed after round {progress.after:,}.")
             return State("running", "A process writes to its folder.")
         if held is None and summary is None:
-            return State("lost", "Another machine ran it, and there was no sign from there for a minute.")
+            return State("lost", "It ran on another machine, which has sent no update for a minute.")
         if not self.records.path.exists() and not self.config:
             return State("waiting", "No run is there yet.")
         further = summary is not None and not isinstance(summary, DivergedSummary) and self.done > summary.rounds
@@ -307,7 +307,7 @@ class Watched:
     @property
     def last(self) -> Round | None:
         """The newest record."""
-        return self.records.last or self.glimpse
+        return self.records.last or self.newest
 
     @property
     def done(self) -> int:
@@ -377,7 +377,7 @@ class Found:
     more: bool = False
 
     def look(self) -> None:
-        """Find runs that are new. A folder without any stands for itself, and is waited for."""
+        """Find new runs. A folder without any is shown itself, until a run begins in it."""
         before, self.runs, self.more = self.runs, {}, False
         for folder in self.folders:
             below = [*_below(folder)]

@@ -181,7 +181,7 @@ def need_classes(train: Table, split: str) -> None:
 
 @dataclass(frozen=True)
 class Sorted:
-    """`share` of the rows, drawn at random, are sorted by class and handed out in that order; the rest at random.
+    """`share` of the rows, drawn at random, are sorted by class and assigned in that order; the rest at random.
 
     Every client gets the same number of rows, give or take one of each kind. Share 0 is `iid`, share 1 gives every
     client neighbours in the order of classes. With `column`, the rows are sorted by its values instead: the classes
@@ -269,7 +269,7 @@ def _code(entry: int | str, classes: tuple[str, ...]) -> int:
 
 
 def check_positive(positive: object) -> None:
-    """Refuse what is neither None nor a list of classes, by number or name."""
+    """Raise `BadInput` unless it is None or a list of classes, by number or name."""
     if positive is None:
         return
     if not isinstance(positive, list | tuple):

@@ -33,7 +33,7 @@ def numbered_names(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def visible_name(name: str) -> str:
-    """The name in one line; a blank by its own name, and signs in quotes."""
+    """The name in one line; a blank by its own name, and punctuation in quotes."""
     blanks = {" ": "space", "\n": "newline", "\t": "tab"}
     if name in blanks:
         return blanks[name]

@@ -454,7 +454,7 @@ def _merge(name: str, own: Sequence[AnyColumn], names: Sequence[str]) -> tuple[N
 
 
 def _nothing_in(merged: NumberFacts | CategoryFacts) -> str | None:
-    """Why there is nothing to learn from a column that was not asked for, as for one pooled file."""
+    """Why a column that was not selected is not informative, as for one pooled file."""
     if isinstance(merged, CategoryFacts):
         one = len(merged.counts) == 1 and not merged.missing and not merged.other
         return "it has one value at all sites" if one else no_categories(merged.name, merged.counts)

@@ -76,7 +76,7 @@ def require(name: str, there: Sequence[str], key: str) -> str:
 
 
 def tidy_names(names: Iterable[object]) -> tuple[list[str], list[str]]:
-    """The stripped names, and notes; a column without a name is called by its place.
+    """The stripped names, and notes; a column without a name is named by its place.
 
     Raises:
         BadInput: A name stands twice.
@@ -98,7 +98,7 @@ def tidy_names(names: Iterable[object]) -> tuple[list[str], list[str]]:
 
 
 def check_lists(lists: dict[str, Sequence[str]], there: Sequence[str], roles: dict[str, str]) -> None:
-    """Refuse names that no column has, and a column that is in two of the lists or has a role besides."""
+    """Raise `BadInput` for unknown names, and for a column in two of the lists or with a role."""
     first: dict[str, str] = {}
     for key, names in lists.items():
         for name in dict.fromkeys(names):
@@ -147,7 +147,7 @@ class RawColumn:
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
-    """The feature columns, the columns with a role, and what the user should know about how they were read."""
+    """The feature columns, the columns with a role, and notes for the user about how they were read."""
 
     features: tuple[RawColumn, ...]
     roles: dict[str, Array]  # role ("label", "site" ...) -> its cells as the file writes them, '' for missing
@@ -189,7 +189,7 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """All columns of a source that were wanted."""
+    """The columns of a source that were requested."""
 
     columns: dict[str, Cells]
     rows: int
@@ -247,7 +247,7 @@ def need_numbers(column: Array, name: str) -> Array:
 
 
 def is_number(cell: str) -> bool:
-    """Can the cell be read as a number?"""
+    """Whether the cell can be read as a number."""
     try:
         float(cell)
     except ValueError:

@@ -33,7 +33,7 @@ class ArrayFeatures:
     file: str = ""  # the column of file names that pictures come from
 
     def fit(self, train: Sequence[Array], names: Sequence[str]) -> FittedArray:
-        """Settle mean and deviation."""
+        """Compute mean and deviation."""
         if not self.standardise:
             return FittedArray(Scale(np.zeros(()), np.ones(())), self.file)
         rows = np.concatenate(train)
@@ -62,7 +62,7 @@ class FittedArray:
 
     @property
     def seen(self) -> Seen:
-        """Nothing, as there are no columns."""
+        """Empty, as there are no columns."""
         return Seen()
 
     def apply(self, pending: ArrayFeatures, parts: Sequence[Array], names: Sequence[str]) -> Array:
@@ -77,7 +77,7 @@ BLOCK = 16_384  # rows
 
 @dataclass(frozen=True, eq=False)
 class TableFeatures:
-    """The columns of a table, and how they will be treated."""
+    """The columns of a table, and their treatment."""
 
     columns: tuple[RawColumn, ...]
     how: Treatment

@@ -107,7 +107,7 @@ def _from_text(name: str, cells: Cells, hint: ColumnHint) -> tuple[RawColumn, li
 def _read_values(
     name: str, texts: Sequence[str], hint: ColumnHint
 ) -> tuple[NDArray[np.float64], list[str], str] | None:
-    """The number of each text, notes about it and how it is written, or None where the column holds words."""
+    """The number of each text, notes about it and how it is written, or None if the column holds text."""
     dates = parse_dates(texts, hint.written) if texts else None
     if dates is not None:
         return *_dates(name, dates, hint), dates.written
@@ -182,7 +182,7 @@ def _finite(name: str, numbers: NDArray[np.float64], hint: ColumnHint) -> NDArra
 
 
 def _left_out(column: RawColumn, dates: bool, constant: bool) -> str | None:
-    """Why there is nothing to learn from the column, or None."""
+    """Why the column is not informative, or None."""
     there = ~column.missing
     n = int(there.sum())
     if n == 0:
@@ -229,7 +229,7 @@ def _is_id(name: str, values: NDArray[np.float64]) -> bool:
 
 
 def _noticed(column: RawColumn) -> list[str]:
-    """What is odd about a column that is kept."""
+    """Notes about a column that is kept."""
     missing = int(column.missing.sum())
     n = len(column.missing)
     if column.kind == "empty" or n == 0:
@@ -252,7 +252,7 @@ DATES = ("day first", "month first")  # how a column of dates is written
 
 
 def group_column(name: str, cells: Cells, hint: ColumnHint) -> RawColumn:
-    """The cells as numbers where they can be read so, and as words otherwise."""
+    """The cells as numbers where they can be read so, and as text otherwise."""
     try:
         column = judge_column(name, cells, replace(hint, listed=True)).column
     except BadInput:

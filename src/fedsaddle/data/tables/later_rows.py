@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from fedsaddle.array_types import Floats
 from fedsaddle.data.arrays import number_columns
 from fedsaddle.data.table import Array, Encoded
 from fedsaddle.data.tables.columns import Cells, RawColumn, listed, shown
-from fedsaddle.data.tables.encode_rows import LARGEST, MISSING, TRUTH, is_missing_number, number, word
+from fedsaddle.data.tables.encode_rows import LARGEST, MISSING, TRUTH, cell_text, is_missing_number, number, word
 from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.data.tables.sources import series_cells
 from fedsaddle.data.tables.treatment import Treatment
@@ -179,6 +179,34 @@ class Encoder:
         encoded = np.empty((len(rows), len(self.encoding)), dtype=np.float32)
         encoded[order] = table.encode(self.encoding, parts, [str(name) for name in known])
         return encoded
+
+    def encode_later(self, rows: object, site: str | None) -> NDArray[np.float32]:
+        """The features of rows as a DataFrame, a dictionary or a list of dictionaries.
+
+        Args:
+            rows: With all columns that were trained on.
+            site: The column of sites; without it all rows are of a site that was not trained on.
+
+        Raises:
+            BadInput: for a missing column, and for cells that cannot be read.
+        """
+        import pandas as pd
+
+        if isinstance(rows, pd.DataFrame):
+            frame = rows
+        else:
+            each = [rows] if isinstance(rows, Mapping) else rows
+            if not isinstance(each, Sequence) or not all(isinstance(row, Mapping) for row in each):
+                raise BadInput("rows", type(rows).__name__, "must be a DataFrame, a dictionary or a list of them")
+            frame = pd.DataFrame.from_records(list(each))
+        needed = [column.name for column in self.columns]
+        missing = [name for name in needed if name not in frame.columns]
+        if missing:
+            raise BadInput("rows", f"no column {missing[0]!r}", f"needs the columns {', '.join(map(repr, needed))}")
+        sites = None
+        if site is not None and site in frame.columns:
+            sites = np.array([cell_text(cell).strip() for cell in frame[site]], dtype=str)
+        return self.encode(frame[needed], needed, sites)
 
     def to_dict(self) -> dict[str, Json]:
         """Plain JSON."""

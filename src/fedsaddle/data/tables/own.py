@@ -39,6 +39,7 @@ from fedsaddle.data.tables.read import (
 )
 from fedsaddle.data.tables.sources import check_delimiter
 from fedsaddle.data.tables.treatment import Treatment
+from fedsaddle.data.tables.two_numbers import counts_and_exposures, times_and_events
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.processes import available_memory
 
@@ -139,7 +140,7 @@ def _check_header(name: str, file: IO[bytes], size: int) -> None:
 
 
 def feature_array(x: Array, name: str) -> Array:
-    """The array, if it is rows of finite numbers."""
+    """The array, after a check that its rows are finite numbers."""
     if x.dtype.kind not in "fiub":
         raise BadInput(f"{name}.dtype", str(x.dtype), "must be numbers")
     if x.ndim < 2 or len(x) == 0:
@@ -186,6 +187,8 @@ def from_file(
     groups: Sequence[str] = (),
     classes: Sequence[str] = (),
     categories: Mapping[str, Sequence[str]] | None = None,
+    event: str | None = None,
+    exposure: str | None = None,
 ) -> Dataset:
     """Read `path`; split it afterwards with `Natural(client)`.
 
@@ -216,6 +219,8 @@ def from_file(
         groups: Columns for whose values figures are reported apart, such as the sex; also of columns in `drop`.
         classes: All labels there are, in words; needed if a real site has too few rows of one to disclose it.
         categories: Column -> all its values; each has a feature, and all others are "other".
+        event: The column that says whether there was an event at the time, the target: two numbers a row, for `fs.Cox`.
+        exposure: The column of what a count, the target, refers to, such as person-years: for `fs.losses.Poisson`.
 
     Raises:
         BadInput: for arguments of another type, and for cells, rows and columns that cannot be used, by name.
@@ -236,13 +241,13 @@ def from_file(
         check_delimiter(delimiter)
     listed = checked_categories(categories)
     columns = ColumnChoice(features, numeric, categorical, drop, optional_columns, groups).with_kinds(listed)
-    roles = Roles(target, client, together)
+    roles = Roles(target, client, together, event, exposure)
     how = treatment(standardise, hinges, site_intercept, listed)
     check_names("classes", classes)
     choice("task", task, ("auto", "classes", "regression"))
     check_positive_value(positive)
     if path.suffix.lower() == ".npz":
-        columns.refuse_for_arrays(test_path, together)
+        columns.refuse_for_arrays(test_path, together or event or exposure)
         data = read_npz(path, target, client, standardise, task)
     else:
         sources = [path] if test_path is None else [path, Path(test_path)]
@@ -273,6 +278,8 @@ def from_frame(
     standardise: bool = True,
     task: Task = "auto",
     groups: Sequence[str] = (),
+    event: str | None = None,
+    exposure: str | None = None,
 ) -> Dataset:
     """The rows of a pandas DataFrame, treated as those of a file; see `from_file`.
 
@@ -291,6 +298,8 @@ def from_frame(
         standardise: False: numbers as they are, only filled.
         task: "auto", "classes" or "regression".
         groups: Columns for whose values figures are reported apart; also of columns in `drop`.
+        event: The column that says whether there was an event at the time, the label.
+        exposure: The column of what a count, the label, refers to.
 
     Raises:
         BadInput: for arguments of another type, and for cells, rows and columns that cannot be used, by name.
@@ -310,7 +319,7 @@ def from_frame(
     choice("task", task, ("auto", "classes", "regression"))
     check_positive_value(positive)
     with renamed({"target": "label", "client": "site", "together": "patient"}):
-        roles = Roles(label, optional_text("site", site) or None, patient)
+        roles = Roles(label, optional_text("site", site) or None, patient, event, exposure)
         data = _dataset([frame], "frame", "a pandas DataFrame", roles, columns, how, task, None)
     if positive is not None:
         data = replace(data, train=with_positive(data.train, positive, label))
@@ -331,7 +340,7 @@ def treatment(
     categories: Mapping[str, Sequence[str]] | None = None,
     minimum_cell: int = 1,
 ) -> Treatment:
-    """The treatment, after checks of what the user gave."""
+    """The treatment, after checks of the arguments."""
     return Treatment(
         flag("standardise", standardise),
         whole("hinges", hinges, least=0, most=MOST_HINGES),
@@ -358,7 +367,10 @@ def _dataset(
     labelled = [labelled_rows(raw, roles.target) for raw in raws]
     notes += [note for _, note in labelled if note]
     raws = [raw if rows is None else some_rows(raw, rows) for raw, (rows, _) in zip(raws, labelled, strict=True)]
-    labels, classes = targets([raw.roles["target"] for raw in raws], roles.target, task)
+    two = roles.event is not None or roles.exposure is not None
+    labels, classes = targets([raw.roles["target"] for raw in raws], roles.target, "regression" if two else task)
+    if two:
+        labels = [_two_numbers(y, raw, roles) for y, raw in zip(labels, raws, strict=True)]
     tables = []
     groups = group_names([raw.groups for raw in raws])
     for raw, y, (rows, _), own in zip(raws, labels, labelled, groups, strict=True):
@@ -380,8 +392,14 @@ def _dataset(
     )
 
 
+def _two_numbers(y: Array, raw: RawTable, roles: Roles) -> Array:
+    if roles.event is not None:
+        return times_and_events(y, raw.roles["event"].astype(str), roles.target, roles.event)
+    return counts_and_exposures(y, raw.roles["exposure"].astype(str), roles.target, roles.exposure)
+
+
 def _split_columns(raw: RawTable, roles: Roles) -> dict[str, Array]:
-    """What one can split by: category columns, clients and who stays together."""
+    """Columns to split by: categories, clients and groups."""
     by: dict[str, Array] = {}
     for column in raw.features:
         if column.codes is not None:
@@ -394,7 +412,7 @@ def _split_columns(raw: RawTable, roles: Roles) -> dict[str, Array]:
 
 
 def check_clients(data: Dataset, client: str) -> None:
-    """Refuse a single client, and test rows of clients that have no training rows."""
+    """Raise `BadInput` for a single client, and for test rows of clients that have no training rows."""
     known = np.unique(data.train.columns[client])
     if len(known) < 2:
         remedy = "one client is no federation; choose another column, or client=None and another split"

@@ -45,7 +45,7 @@ class Numbers:
 
     @property
     def likely(self) -> bool:
-        """Is this a column of numbers? At least half of the distinct texts are."""
+        """Whether this is a column of numbers: at least half of the distinct texts are."""
         return self.counted > 0 and self.counted >= len(self.odd)
 
 
@@ -112,7 +112,7 @@ def _is_parted(digits: str, decimal: bool) -> bool:
 
 
 def _decimal_comma(digits: Sequence[str], comma: Comma) -> bool:
-    """Does a comma stand before the decimals of this column?"""
+    """Whether a comma is the decimal separator of this column."""
     against_comma = sum(not COMMA.fullmatch(d) for d in digits)
     if comma == "surely" and not against_comma:
         return True  # 150.000 in a file that writes 1,5
@@ -153,12 +153,12 @@ class Dates:
 
     @property
     def likely(self) -> bool:
-        """Is this a column of dates? At least half of the distinct texts look like one."""
+        """Whether this is a column of dates: at least half of the distinct texts look like one."""
         return len(self.values) - len(self.odd) >= max(1, len(self.odd))
 
 
 def parse_dates(texts: Sequence[str], written: str = "") -> Dates | None:
-    """Read distinct texts, or None where fewer than half look like dates or times; `written` is what is known before.
+    """Read distinct texts, or None where fewer than half look like dates or times; `written` is their format, if known.
 
     Examples:
         >>> parse_dates(["1970-01-02", "1970-01-03 12:00"]).values.tolist()
@@ -197,7 +197,7 @@ def _hours(texts: Sequence[str]) -> Dates | None:
 
 
 def _order(dates: list[re.Match[str]], written: str = "") -> tuple[bool, str]:
-    """Does the day come before the month? And why that is ambiguous, if so."""
+    """Whether the day comes before the month, and why that is ambiguous, if so."""
     if short := [m[0] for m in dates if len(m["y"]) == 2]:
         return True, f"years of two digits, such as {listed(short, 2)}"
     if written in ("day first", "month first"):

@@ -159,7 +159,7 @@ def read_groups(source: Path, groups: Sequence[str], delimiter: str | None = Non
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Which columns the user wants, and as what."""
+    """The columns that the user selected, and their kinds."""
 
     roles: dict[str, str]
     features: tuple[str, ...] | None
@@ -172,7 +172,7 @@ class _Wanted:
     groups: tuple[str, ...] = ()
 
     def plan(self, there: Sequence[str]) -> dict[str, How]:
-        """How to read each column; refuses names that are not there."""
+        """How to read each column; raises `BadInput` for unknown names."""
         for role, column in self.roles.items():
             require(column, there, role)
         for name in self.features or ():
@@ -248,20 +248,27 @@ def existing(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column is what."""
+    """The roles of columns."""
 
     target: str
     client: str | None
     together: str | None
+    event: str | None = None  # whether there was one at the time, the target
+    exposure: str | None = None  # of the count, the target
 
     def __post_init__(self) -> None:
         text("target", self.target)
         optional_text("client", self.client)
         optional_text("together", self.together)
+        optional_text("event", self.event)
+        optional_text("exposure", self.exposure)
+        if self.event is not None and self.exposure is not None:
+            raise BadInput("exposure", self.exposure, "is for counts, and `event` is for times; leave one out")
 
     def columns(self) -> dict[str, str]:
         """Role -> column."""
         named = {"target": self.target, "client": self.client, "together": self.together}
+        named |= {"event": self.event, "exposure": self.exposure}
         return {role: column for role, column in named.items() if column}
 
 
@@ -316,7 +323,7 @@ class ColumnChoice:
         return self if self.features is not None or not named else replace(self, features=named)
 
     def refuse_for_arrays(self, test_path: object, together: object) -> None:
-        """Refuse what a .npz file cannot have."""
+        """Raise `BadInput` for options that a .npz file cannot have."""
         given = {"features": self.features, "test_path": test_path, "together": together}
         given |= {k: getattr(self, k) or None for k in ("numeric", "categorical", "drop", "optional_columns", "groups")}
         for key, value in given.items():
@@ -370,7 +377,7 @@ def units(cells: Array) -> Array:
 
 
 def check_names(key: str, names: object) -> None:
-    """Refuse what is neither None nor a list of names."""
+    """Raise `BadInput` unless it is None or a list of names."""
     if names is None:
         return
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):

@@ -71,7 +71,7 @@ def read_csv(path: Path, plan: Plan, delimiter: str | None = None) -> Loaded:
 
 
 def check_delimiter(delimiter: object) -> None:
-    """Refuse what is not one character."""
+    """Raise `BadInput` unless it is one character."""
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0':
         raise BadInput("delimiter", delimiter, "use one character, such as ',' or ';'")
 
@@ -85,7 +85,7 @@ def _encodings(path: Path) -> list[str]:
 
 @contextmanager
 def _opened(path: Path, encoding: str) -> Iterator[TextIO]:
-    """The decoded text; whatever is broken about the bytes is one clear line."""
+    """The decoded text; broken bytes raise one clear `BadInput`."""
     zipped = path.suffix.lower() == ".gz"
     try:
         with gzip.open(path) if zipped else path.open("rb") as raw:
@@ -223,7 +223,7 @@ def _is_number(text: str) -> bool:
 
 
 class _Counted:
-    """The text as pandas reads it: counts delimiters and quotes, and remembers what went wrong."""
+    """The text as pandas reads it: counts delimiters and quotes, and keeps the error."""
 
     def __init__(self, path: Path, file: TextIO, delimiter: str) -> None:
         self.path, self.file, self.delimiter = path, file, delimiter
@@ -252,7 +252,7 @@ class _Counted:
 
 
 def _frame(path: Path, layout: _Layout, numeric: set[int], guess: _Guess) -> DataFrame:
-    """All columns by their place: those of numbers inferred, the others as text to the letter."""
+    """All columns by their place: those of numbers inferred, the others as exact text."""
     import pandas as pd
 
     width = len(layout.header)

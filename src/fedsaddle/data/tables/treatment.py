@@ -134,7 +134,7 @@ class CategoryFacts:
 
 
 def count_between(z: Floats) -> Ints:
-    """How many standardised numbers lie in each of `BINS` bins; what is further out counts in the outermost ones."""
+    """How many standardised numbers lie in each of `BINS` bins; numbers beyond count in the outermost ones."""
     return np.bincount(bin_of(z[~np.isnan(z)]), minlength=BINS)
 
 
@@ -151,7 +151,7 @@ def quantile(counts: Ints, share: float) -> float:
 
 
 def _sums(values: Floats, ends: Ints) -> Floats:
-    """The sum of each site's stretch; 0 for an empty one."""
+    """The sum of each site's cells; 0 for an empty site."""
     out = np.zeros(len(ends) - 1)
     there = np.diff(ends) > 0
     if there.any():
@@ -170,7 +170,7 @@ LEAST_SHAPES = 8  # different values that a column with hinges has, about
 
 @dataclass(frozen=True)
 class Treatment:
-    """What is agreed before anybody looks at a row."""
+    """The settings that are agreed before any row is read."""
 
     standardise: bool = True  # False: numbers as they are, filled
     hinges: int = 0  # of each number column
@@ -235,7 +235,7 @@ def site_features(column: str, names: Sequence[str], sizes: Ints) -> list[Encode
 
 
 def standardised(draft: Encoded, cells: Floats) -> Floats:
-    """The cells in standard deviations, NaN where they are missing: what the counts are of."""
+    """The cells in standard deviations, NaN where they are missing; these are counted in bins."""
     return np.asarray(((signed_log(cells) if draft.log else cells) - draft.mean) / draft.std)
 
 

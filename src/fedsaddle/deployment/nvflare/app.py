@@ -31,6 +31,7 @@ from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_policy import read_policy
 from fedsaddle.deployment.site_worker import safe_name
 from fedsaddle.deployment.study_site import StudySite, service_of
+from fedsaddle.documents.files import CHECKPOINTS
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.files import read_object, write_json
 from fedsaddle.own_code import only_modules
@@ -186,7 +187,7 @@ class ServerApp(Controller):  # type: ignore[misc]
             return
         results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RUNS
         if self.out.is_dir():
-            shutil.copytree(self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", LOCK))
+            shutil.copytree(self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKPOINTS, LOCK))
         results.mkdir(parents=True, exist_ok=True)
         write_json(results / "outcome.json", outcome)
 

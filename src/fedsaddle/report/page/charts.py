@@ -27,7 +27,15 @@ _DECADES = 3.0  # what a log axis shows if it is said to begin at or below 0
 
 @dataclass(frozen=True)
 class ChartAxis:
-    """An axis: its label and its range; `percent` shows shares as percentages."""
+    """An axis of a chart.
+
+    Args:
+        label: Of the axis.
+        low: Lower end of the range.
+        high: Upper end of the range.
+        log: Whether the scale is logarithmic.
+        percent: Whether shares are shown as percentages.
+    """
 
     label: str
     low: float
@@ -50,23 +58,39 @@ class ChartAxis:
         return replace(self, low=low, high=high)
 
     def place(self, value: float | None) -> float:
-        """Where a value lies, 0 at the low end and 1 at the high one; NaN where it has no place."""
+        """The position of a value, 0 at the low end and 1 at the high end; NaN if it has none.
+
+        Args:
+            value: On the scale of the axis.
+        """
         if value is None or math.isnan(value) or (self.log and value <= 0):
             return math.nan
         low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
         return min(max((at - low) / (high - low), -_FAR), 1 + _FAR)
 
     def clipped(self, value: float | None) -> float:
-        """The place of a value, at an end of the axis if it lies beyond it."""
+        """The position of a value, at an end of the axis if it is beyond it.
+
+        Args:
+            value: On the scale of the axis.
+        """
         return min(max(self.place(value), 0.0), 1.0) if not math.isnan(self.place(value)) else math.nan
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Round values within the range, at most about `most`."""
+        """Round values within the range.
+
+        Args:
+            most: About how many at most.
+        """
         found = _log_ticks(self.low, self.high, most) if self.log else []
         return found if len(found) > 1 else _linear_ticks(self.low, self.high, most)
 
     def tick_texts(self, ticks: Sequence[float]) -> list[str]:
-        """The ticks as text, with the decimals that tell them apart."""
+        """The ticks as text, with enough decimals to distinguish them.
+
+        Args:
+            ticks: Values on the axis.
+        """
         shown = [100 * t for t in ticks] if self.percent else list(ticks)
         if self.log:
             texts = [f"{t:,.10g}" if 1e-4 <= abs(t) < 1e6 else f"{t:.0e}" for t in shown]
@@ -83,6 +107,9 @@ class ChartAxis:
     def text(self, value: float) -> str:
         """A value as text, with decimals that suit the range; without the sign of percent.
 
+        Args:
+            value: On the scale of the axis.
+
         Examples:
             >>> ChartAxis("AUROC", 0.5, 1.0).text(0.8234), ChartAxis("share", 0, 1, percent=True).text(0.5)
             ('0.82', '50')
@@ -94,7 +121,13 @@ class ChartAxis:
         return _minus(f"{value:,.{decimals}f}")
 
     def interval(self, value: float, low: float | None, high: float | None) -> str:
-        """A value and its interval: "0.82 (0.64 to 0.92)" or "82 % (64 to 92)"."""
+        """A value and its interval: "0.82 (0.64 to 0.92)" or "82 % (64 to 92)".
+
+        Args:
+            value: The figure.
+            low: Lower end of its interval.
+            high: Upper end of its interval.
+        """
         said = self.text(value) + (" %" if self.percent else "")
         return said if low is None or high is None else f"{said} ({self.text(low)} to {self.text(high)})"
 
@@ -109,7 +142,15 @@ class ChartAxis:
 def axis_for(
     label: str, values: Iterable[float | None], *, share: bool = False, log: bool = False, percent: bool | None = None
 ) -> ChartAxis:
-    """An axis that holds all values with a little room; from 0 to 1 at most for shares."""
+    """An axis that contains all values, with a margin.
+
+    Args:
+        label: Of the axis.
+        values: Of the chart; None: no value.
+        share: Whether values lie between 0 and 1.
+        log: Whether the scale is logarithmic.
+        percent: Whether values are shown as percentages; None (default): shares except AUROC and precision.
+    """
     if percent is None:
         percent = share and not any(word in label.lower() for word in ("auroc", "precision"))
     known = [float(v) for v in values if v is not None and math.isfinite(v) and (v > 0 or not log)]
@@ -125,22 +166,41 @@ def axis_for(
 
 
 def picked(length: int, most: int) -> list[int]:
-    """At most that many places out of a length, evenly, with the first and the last."""
+    """Evenly spaced indices of a sequence, with the first and the last.
+
+    Args:
+        length: Of the sequence.
+        most: Number of indices at most.
+    """
     return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(int)).tolist() if length else []
 
 
 def thinned(values: Sequence[Item], places: Sequence[int]) -> list[Item]:
-    """The values at some places."""
+    """The values at some indices.
+
+    Args:
+        values: A sequence.
+        places: The indices.
+    """
     return [values[k] for k in places]
 
 
 def share(place: float) -> str:
-    """A place as a share of the width: "12.5%"."""
+    """A position as a share of the width: "12.5%".
+
+    Args:
+        place: Between 0 and 1.
+    """
     return f"{compact(100.0 * place)}%"
 
 
 def scale(axis: ChartAxis, most: int = 5) -> Markup:
-    """Ticks and their text in a row of their own, above rows of marks."""
+    """Ticks and their text in a row above rows of marks.
+
+    Args:
+        axis: Of the values.
+        most: About how many ticks at most.
+    """
     ticks = axis.ticks(most)
     texts = axis.tick_texts(ticks)
     ends = max(map(len, texts), default=0) > 4  # where there is little room for so long texts, the ends alone are shown
@@ -153,7 +213,13 @@ def scale(axis: ChartAxis, most: int = 5) -> Markup:
 
 
 def grid(axis: ChartAxis, reference: float | None = None, most: int = 5) -> str:
-    """A style that draws lines at the ticks, and a dashed one at the reference, behind every row."""
+    """A style that draws lines at the ticks, and a dashed one at the reference, behind every row.
+
+    Args:
+        axis: Of the values.
+        reference: Where the dashed line is.
+        most: About how many ticks at most.
+    """
     solid = "linear-gradient(var(--grid),var(--grid)) {} 0/1px 100% no-repeat"
     dashed = "linear-gradient(var(--soft) 60%,transparent 0) {} 0/1.5px 7px repeat-y"
     lines = [dashed.format(share(axis.place(reference)))] if 0 <= axis.place(reference) <= 1 else []
@@ -194,10 +260,18 @@ Point = tuple[float, float]  # places along x and y, from 0 to 1
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, with a band around it where `low` and `high` are given.
+    """A line of a chart, with a band around it if `low` and `high` are given.
 
-    `style` is one of "first", "second", "third", ... "eighth" (colours and dashes that colour-blind readers can tell
-    apart), "guide" (a grey dashed reference) or "faint" (one of many, such as a site; named when it is pointed at).
+    Args:
+        name: In the legend.
+        x: Of the points.
+        y: Of the points; NaN leaves a gap.
+        style: "first" to "eighth" (colours and dashes that colour-blind readers can distinguish), "guide" (a grey
+            dashed reference) or "faint" (one of many, such as a site; named on hover).
+        low: Lower end of the band.
+        high: Upper end of the band.
+        markers: Whether points have dots.
+        joined: Whether the points are joined; if not, whiskers replace the band.
     """
 
     name: str
@@ -206,15 +280,21 @@ class Line:
     style: str = "first"
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
-    markers: bool = False  # dots at the points; without a line, if `joined` is False
+    markers: bool = False
     joined: bool = True
 
 
 def line_chart(lines: Sequence[Line], x: ChartAxis, y: ChartAxis, *, square: bool = False, key: str = "") -> Markup:
-    """Lines and bands over common axes with a legend; pointing or arrow keys show the values at an x.
+    """Lines and bands over common axes with a legend; hovering or arrow keys show the values at an x.
 
-    Values that are no numbers leave gaps, and what lies beyond the axes is cut off. A line that is not `joined` has
-    whiskers in place of a band.
+    Values that are not finite leave gaps; lines are clipped at the axes.
+
+    Args:
+        lines: Faint lines and guides are drawn behind the others.
+        x: The horizontal axis.
+        y: The vertical axis.
+        square: Whether both axes have the same length.
+        key: A name for the drawing.
     """
     x, y = x.usable, y.usable
     order = sorted(lines, key=lambda line: {"faint": 0, "guide": 1}.get(line.style, 2))
@@ -294,17 +374,32 @@ class _Drawn:
 
 
 def style_class(style: str) -> str:
-    """The class of a style in the page's style sheet."""
+    """The class of a style in the page's style sheet.
+
+    Args:
+        style: Of a line.
+    """
     return f"s{STYLES.index(style) + 1}" if style in STYLES else "guide" if style == "guide" else "faint"
 
 
 def mark_of(style: str) -> str:
-    """The page's mark of a style."""
+    """The marker symbol of a style.
+
+    Args:
+        style: Of a line.
+    """
     return f"#mark-{STYLES.index(style) + 1 if style in STYLES else 1}"
 
 
 def sample(style: str, *, line: bool = True, mark: bool = False, band: bool = False) -> Markup:
-    """A short piece of a line, as a legend shows it."""
+    """A short piece of a line for the legend.
+
+    Args:
+        style: Of the line.
+        line: Whether the line is drawn.
+        mark: Whether the marker is drawn.
+        band: Whether the band is drawn.
+    """
     name = style_class(style)
     return tag(
         "svg",
@@ -382,16 +477,27 @@ LONG = 18  # characters of a name that always fit
 
 @dataclass(frozen=True)
 class ForestRow:
-    """A row of a forest plot: a name, counts, a value and its interval; None where `why_not` says why."""
+    """A row of a forest plot.
+
+    Args:
+        name: Of the row.
+        counts: Cells beside the name.
+        value: None: no figure.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        kind: "row", or "total": a diamond below a rule.
+        why_not: Why there is no figure.
+        second: Value, low and high of another model on the same row.
+    """
 
     name: str
     counts: Sequence[str]
     value: float | None
     low: float | None = None
     high: float | None = None
-    kind: str = "row"  # or "total": a diamond below a rule
+    kind: str = "row"
     why_not: str = ""
-    second: tuple[float, float, float] | None = None  # value, low, high of another model on the same row
+    second: tuple[float, float, float] | None = None
 
 
 def forest(
@@ -461,7 +567,11 @@ def _forest_row(row: ForestRow, axis: ChartAxis, counts: int) -> Markup:
 
 
 def name_cell(name: str) -> Markup:
-    """The cell that names a row; long names are cut off by the style sheet and shown whole when pointed at."""
+    """The header cell of a row; long names are truncated by the style sheet and shown in full on hover.
+
+    Args:
+        name: Of the row.
+    """
     return tag("th", tag("bdi", name), scope="row", title=name if len(name) > LONG else None)
 
 
@@ -504,16 +614,29 @@ def _forest_legend(models: Sequence[str]) -> Markup | None:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of a chart, from 0."""
+    """A bar of a chart, from 0.
+
+    Args:
+        name: Of the bar.
+        value: Its length.
+        text: Shown at its end.
+        style: As of a `Line`.
+    """
 
     name: str
     value: float
-    text: str = ""  # shown at its end
+    text: str = ""
     style: str = "first"
 
 
 def bars(values: Sequence[Bar], axis: ChartAxis, *, key: str = "") -> Markup:
-    """Horizontal bars, also below 0."""
+    """Horizontal bars, also of negative values.
+
+    Args:
+        values: From top to bottom.
+        axis: Of the values.
+        key: A name for the drawing.
+    """
     axis = axis.usable
     head = tag(
         "tr",
@@ -557,7 +680,14 @@ _SHADES = ((0.73, "deep"), (0.63, "mid"))  # where dark or light text has enough
 def heat_map(
     rows: Sequence[str], columns: Sequence[str], shares: Sequence[Sequence[float]], *, key: str = ""
 ) -> Markup:
-    """Shares from 0 to 1 as shades, with the number in each cell where there is room."""
+    """Shares from 0 to 1 as shades, with the number in each cell if there is room.
+
+    Args:
+        rows: Names of the rows.
+        columns: Names of the columns.
+        shares: By row and column.
+        key: A name for the drawing.
+    """
     upright = len(columns) > _WIDE or any(len(name) > 10 for name in columns)
     kinds = ["rows", "heat", *["upright"] * upright, *["dense"] * (len(columns) > _MANY)]
     heads = (tag("th", tag("bdi", name), scope="col") for name in columns)
@@ -586,6 +716,9 @@ def _cell(share: float) -> Markup:
 
 def percent(share: float) -> str:
     """A share as a percentage that is not rounded to 0 or 100.
+
+    Args:
+        share: Between 0 and 1.
 
     Examples:
         >>> percent(0.123), percent(0.001), percent(0.999)

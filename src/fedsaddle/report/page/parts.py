@@ -15,64 +15,102 @@ from markupsafe import Markup, escape
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; `kind` is "text", "note" (how to read what stands above it) or "caution"."""
+    """A paragraph.
+
+    Args:
+        words: Its text.
+        kind: "text", "note" (how to read the block above) or "caution".
+        head: The question that it answers.
+    """
 
     words: str
     kind: str = "text"
-    head: str = ""  # of an answer: the question
+    head: str = ""
 
 
 @dataclass(frozen=True)
 class Bullets:
-    """Short lines."""
+    """A list of short lines.
+
+    Args:
+        lines: Plain text.
+    """
 
     lines: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to copy, such as the commands to repeat a run."""
+    """Lines to copy, such as the commands to repeat a run.
+
+    Args:
+        text: Plain text.
+    """
 
     text: str
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table: the first cell of each row names the row. Cells that are numbers are aligned to the right."""
+    """A table; cells with numbers are aligned to the right.
+
+    Args:
+        heads: Of the columns.
+        rows: Cells; the first one names the row.
+        caption: Of the table.
+        totals: Number of rows at the end that sum up the others.
+        folded: Whether the table is collapsed below its caption.
+    """
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
-    totals: int = 0  # how many rows at the end sum up the others
-    folded: bool = False  # folded away below its caption
+    totals: int = 0
+    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing, what it says in words for those who cannot see it, and the values behind it."""
+    """A drawing, its description for readers who cannot see it, and its values.
+
+    Args:
+        title: Of the chart.
+        svg: From `page.charts`.
+        description: What the drawing shows, with its main figures.
+        table: The values, collapsed below the drawing.
+        note: How to read it.
+        scrolls: Whether it has limited height on a screen; on paper it is shown in full.
+    """
 
     title: str
-    svg: Markup  # from `page.charts`
-    description: str  # what the drawing shows, with its main figures
-    table: PageTable | None  # the values, folded away below the drawing
-    note: str = ""  # how to read it
-    scrolls: bool = False  # a tall drawing, shown in a box of limited height on a screen and whole on paper
+    svg: Markup
+    description: str
+    table: PageTable | None
+    note: str = ""
+    scrolls: bool = False
 
 
 @dataclass(frozen=True)
 class ThresholdSlider:
-    """A slider over thresholds, and the figures of each: sensitivity, specificity, PPV, NPV, alarms per 100.
+    """A slider over thresholds, with sensitivity, specificity, PPV, NPV and alarms per 100 of each.
 
-    Counts are those of all rows; the page computes the rest from them.
+    Args:
+        thresholds: Ascending probabilities.
+        true_positives: Number of positives with at least that probability.
+        false_positives: Number of negatives with at least that probability.
+        positives: Number of positives.
+        negatives: Number of negatives.
+        chosen: The threshold of the run.
+        table: Some thresholds with all figures, for print and for readers without scripts.
     """
 
-    thresholds: Sequence[float]  # ascending probabilities
-    true_positives: Sequence[int]  # rows with at least that probability
+    thresholds: Sequence[float]
+    true_positives: Sequence[int]
     false_positives: Sequence[int]
     positives: int
     negatives: int
-    chosen: float  # the threshold of the run
-    table: PageTable  # some thresholds with all figures, for print and for readers without scripts
+    chosen: float
+    table: PageTable
 
 
 Block = Text | Bullets | Code | PageTable | Chart | ThresholdSlider
@@ -80,7 +118,13 @@ Block = Text | Bullets | Code | PageTable | Chart | ThresholdSlider
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it; `key` is the anchor."""
+    """A heading and the blocks below it.
+
+    Args:
+        key: The anchor.
+        title: The heading.
+        blocks: From top to bottom.
+    """
 
     key: str
     title: str
@@ -89,7 +133,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure at the top of the page: "AUROC", "0.82", "95 % interval 0.64 to 0.92"."""
+    """A figure at the top of the page, such as "AUROC", "0.82", "95 % interval 0.64 to 0.92".
+
+    Args:
+        name: Of the figure.
+        value: As text.
+        detail: Such as its interval.
+    """
 
     name: str
     value: str
@@ -98,11 +148,21 @@ class Figure:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page."""
+    """A whole page.
+
+    Args:
+        title: Of the page.
+        subtitle: Below the title.
+        answers: To the questions of a reader who stops here; warnings first.
+        figures: The main figures.
+        cautions: What to know before the figures are used.
+        sections: From top to bottom.
+        footer: The last line.
+    """
 
     title: str
     subtitle: str
-    answers: Sequence[Text]  # what was asked, chosen, found: for readers who stop here; warnings first
+    answers: Sequence[Text]
     figures: Sequence[Figure] = ()
     cautions: Sequence[str] = ()
     sections: Sequence[Section] = field(default_factory=tuple)
@@ -118,7 +178,10 @@ Attribute = str | float | bool | None
 
 
 def clean(text: object) -> str:
-    r"""The text with characters that a page cannot or must not hold as their escapes; markup stays as it is.
+    r"""The text with characters that a page must not contain as their escapes; markup is unchanged.
+
+    Args:
+        text: Plain text or markup.
 
     Examples:
         >>> print(clean("Ward\x1b[2J"))
@@ -134,6 +197,11 @@ def tag(name: str, *children: Content, **attributes: Attribute) -> Markup:
 
     A last underscore of an attribute's name is dropped and others become hyphens: `class_`, `data_x`. Attributes that
     are None or False are left out, as are children that are None.
+
+    Args:
+        name: Of the element.
+        children: Text, numbers or markup; None is left out.
+        attributes: By name.
 
     Examples:
         >>> print(tag("b", "a < b", class_="wide"))
@@ -153,12 +221,19 @@ def tag(name: str, *children: Content, **attributes: Attribute) -> Markup:
 
 
 def escaped(value: str | float) -> Markup:
-    """The text or number as markup; numbers have at most two decimals."""
+    """The text or number as markup; numbers have at most two decimals.
+
+    Args:
+        value: Text or a number.
+    """
     return escape(clean(value)) if isinstance(value, str) else Markup(compact(value))
 
 
 def compact(number: float) -> str:
     """A number with at most two decimals and no zeros at its end.
+
+    Args:
+        number: Any number.
 
     Examples:
         >>> compact(2.50), compact(-0.001)

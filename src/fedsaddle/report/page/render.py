@@ -27,7 +27,11 @@ _NOTHING = frozenset({"", "-", "–", "—"})
 
 
 def render(page: Page) -> str:
-    """The page as HTML: style, script and drawings inside."""
+    """The page as HTML, with style, script and drawings inside.
+
+    Args:
+        page: The page.
+    """
     script = "\n".join(stored(name) for name in SCRIPTS)
     style = "\n".join(stored(name) for name in STYLES)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -65,7 +69,11 @@ def _anchored(sections: Sequence[Section]) -> list[_Anchored]:
 
 @cache
 def stored(name: str) -> str:
-    """A file of the templates, such as a script."""
+    """The content of a template file, such as a script.
+
+    Args:
+        name: Of the file.
+    """
     text = files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
     return text.replace("\r\n", "\n")  # a browser hashes what it reads, and it reads no "\r"
 
@@ -94,7 +102,11 @@ def _kind(block: Block) -> str:
 
 
 def column_kinds(table: PageTable) -> list[str]:
-    """The classes of columns: "n" of numbers, aligned to the right with their head, "long" of sentences, or ""."""
+    """The classes of columns: "n" of numbers, which are aligned to the right, "long" of sentences, or "".
+
+    Args:
+        table: Of the page.
+    """
     width = max([len(table.heads), *(len(row) for row in table.rows)], default=0)
     columns = [[row[i] for row in table.rows if i < len(row)] for i in range(width)]
     return ["n" if i > 0 and _is_numeric(cells) else _length_kind(cells) for i, cells in enumerate(columns)]
@@ -136,13 +148,24 @@ LIVE_SCRIPTS = ("values.js", "pointer.js", "live.js")
 
 @dataclass(frozen=True)
 class Head:
-    """What stands above the curves of a run."""
+    """The head of a run on the live page.
+
+    Args:
+        key: Of the run on the page.
+        name: Of the run.
+        about: The algorithm and the data.
+        state: One word, such as "running".
+        words: A sentence about the state.
+        done: Number of rounds that are done.
+        rounds: Number of rounds in all; None: not known.
+        figures: The main figures.
+    """
 
     key: str
     name: str
-    about: str  # the algorithm and the data
-    state: str  # one word, such as "running"
-    words: str  # a sentence about the state
+    about: str
+    state: str
+    words: str
     done: int
     rounds: int | None
     figures: Sequence[Figure] = ()
@@ -150,7 +173,17 @@ class Head:
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run in the list of all."""
+    """A run in the list of all runs.
+
+    Args:
+        key: Of the run on the page.
+        name: Of the run.
+        state: One word.
+        progress: The rounds that are done.
+        figure: The main figure.
+        left: The time left.
+        shown: Whether the run is selected.
+    """
 
     key: str
     name: str
@@ -163,16 +196,27 @@ class RunRow:
 
 @dataclass(frozen=True)
 class LivePage:
-    """The frame: the keys of the parts and of the runs that have some, and where their news come from."""
+    """The frame of the live page.
+
+    Args:
+        title: Of the page.
+        parts: Keys and contents of the parts above the runs.
+        runs: Key, name and parts of each run.
+        events: The address of the updates.
+    """
 
     title: str
-    parts: Sequence[tuple[str, str]]  # keys and contents, of the parts before the runs
-    runs: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]  # key, name and parts of each run
-    events: str  # the address of the news
+    parts: Sequence[tuple[str, str]]
+    runs: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]
+    events: str
 
 
 def render_live(page: LivePage) -> tuple[str, str]:
-    """The page as HTML, and the policy that allows its own script and nothing else."""
+    """The page as HTML, and the policy that allows its own script and nothing else.
+
+    Args:
+        page: The page.
+    """
     script = "\n".join(stored(name) for name in LIVE_SCRIPTS)
     style = "\n".join(stored(name) for name in LIVE_STYLES)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -189,15 +233,30 @@ def render_live(page: LivePage) -> tuple[str, str]:
 
 
 def render_blocks(blocks: Sequence[Block], key: str, title: str = "") -> str:
-    """Blocks of a part, below a heading."""
+    """Blocks of a part, below a heading.
+
+    Args:
+        blocks: From top to bottom.
+        key: Of the part.
+        title: The heading.
+    """
     return environment().get_template("live_blocks.html").render(blocks=blocks, key=key, title=title)
 
 
 def render_head(head: Head) -> str:
-    """The head of a run."""
+    """The head of a run.
+
+    Args:
+        head: Of the run.
+    """
     return environment().get_template("live_head.html").render(head=head)
 
 
 def render_runs(rows: Sequence[RunRow], more: str) -> str:
-    """The list of runs, from which one chooses those to show; `more` says which are not listed."""
+    """The list of runs, from which the reader selects those to show.
+
+    Args:
+        rows: The runs.
+        more: Which runs are not listed.
+    """
     return environment().get_template("live_runs.html").render(rows=rows, more=more)

@@ -27,7 +27,11 @@ SHOWN = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # in th
 
 
 def decision(run: StoredRun) -> Section | None:
-    """The net benefit of the model, of FedAvg, of alarms for all and for none."""
+    """The net benefit of the model, of FedAvg, of alarms for everybody and for nobody.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     p = None if found is None else found.probabilities()
     if found is None or p is None or not 0 < found.labels.sum() < len(found.labels):
@@ -163,7 +167,11 @@ def _row(curve: DecisionCurve, k: int, other: bool) -> list[str]:
 
 
 def thresholds(run: StoredRun) -> Section | None:
-    """A slider over thresholds, and a table of some with intervals."""
+    """A slider over thresholds, and a table of some with intervals.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     p = None if found is None else found.probabilities()
     if found is None or p is None or found.threshold is None:
@@ -257,7 +265,11 @@ def slider_thresholds(p: Floats, chosen: float) -> Floats:
 
 
 def calibration(run: StoredRun) -> Section | None:
-    """The curve, expected and observed positives, slope and intercept, and the Brier score."""
+    """The calibration curve, expected and observed positives, slope, intercept and Brier score.
+
+    Args:
+        run: The run.
+    """
     found = two_classes(run)
     if found is None or found.probabilities() is None:
         return None

@@ -66,7 +66,15 @@ class Effect:
 
 
 def effects(run: StoredRun) -> Section | None:
-    """Ratios of the exact regression, and weights of a linear model, as changes of the log odds or of a score."""
+    """Ratios of the exact regression, and weights of a linear model, as changes of the log odds or of a score.
+
+    Args:
+        run: The run.
+    """
+    if run.outcome_summary is not None:
+        own = run.outcome_summary.coefficients
+        blocks = [] if own is None else _with_intervals(own, run.outcome_summary.choice)
+        return Section("effects", "What the model looks at", blocks) if blocks else None
     read, unit = linear_effects(run), unit_of(run)
     summary, trees = run.search_summary, importances(run)
     found, choice = (summary.coefficients, summary.choice) if summary else (None, "")
@@ -75,7 +83,7 @@ def effects(run: StoredRun) -> Section | None:
     hinged = {e.feature.column for e in read if e.feature.kind == "hinge"}
     plain = [e for e in read if e.feature.kind != "site" and e.feature.column not in hinged]
     plain.sort(key=lambda e: -abs(e.change))
-    blocks: list[Block] = [] if found is None else _with_intervals(found, choice)
+    blocks = [] if found is None else _with_intervals(found, choice)
     blocks += [_importances(trees)] if trees else []
     if plain and (found is None or found.of != choice):
         blocks.append(_bars_of_columns(plain, unit))
@@ -162,6 +170,8 @@ def _with_intervals(found: Coefficients, choice: str) -> list[Block]:
         if ratio
         else "Each is the mean change of the outcome for the named unit, with all other columns equal. "
     )
+    if found.against is not None:
+        what += f"The class in front of each name is compared with {visible(found.against)!r}. "
     more = f" The {MOST_BARS} clearest of {len(rows)} are drawn; the table has all." if len(rows) > MOST_BARS else ""
     blocks: list[Block] = [
         Chart(
@@ -229,7 +239,11 @@ def linear_effects(run: StoredRun) -> list[Effect]:
 
 
 def importances(run: StoredRun) -> list[tuple[str, float]]:
-    """Each column's share of what the splits of boosted trees gained, the largest first; empty for other models."""
+    """Each column's share of what the splits of boosted trees gained, the largest first; empty for other models.
+
+    Args:
+        run: The run.
+    """
     if not run.features or not run.files.model.exists():
         return []
     try:

@@ -26,7 +26,7 @@ from fedsaddle.metrics.ranking import (
     precision_recall,
     rank,
 )
-from fedsaddle.metrics.subgroups import ScoredRows, Subgroups, Worst, subgroups, worst
+from fedsaddle.metrics.subgroups import RowsInGroups, Subgroups, Worst, subgroups, worst
 from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
 from fedsaddle.report.predictions import CHOICE, FEDAVG
@@ -134,11 +134,11 @@ class TwoClasses:
         """
         return None if self.test is None or model not in self.models else self.test.probabilities.get(model)
 
-    def rows_by_site(self) -> ScoredRows | None:
+    def rows_by_site(self) -> RowsInGroups | None:
         """The test rows in sites."""
         return None if self.test is None else self._rows(self.test.sites, self.test.names)
 
-    def rows_by_group(self, column: str) -> ScoredRows | None:
+    def rows_by_group(self, column: str) -> RowsInGroups | None:
         """The test rows in the groups of a column.
 
         Args:
@@ -152,9 +152,9 @@ class TwoClasses:
         places[order] = np.arange(len(names))
         return self._rows(places[codes], [visible(names[k]) or "(missing)" for k in order])
 
-    def _rows(self, group: Ints, names: Sequence[str]) -> ScoredRows:
+    def _rows(self, group: Ints, names: Sequence[str]) -> RowsInGroups:
         assert self.test is not None
-        return ScoredRows(
+        return RowsInGroups(
             scores=self.test.scores[CHOICE],
             positive=self.test.labels > 0,
             group=group,

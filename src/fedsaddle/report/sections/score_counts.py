@@ -105,7 +105,11 @@ class Counts:
         return (self.platt or Platt(1.0, 0.0)).probability(scores)
 
     def chance(self, share: float) -> float:
-        """The probability of a score on the scale from 0 to 1 of the bins."""
+        """The probability of a score on the scale from 0 to 1 of the bins.
+
+        Args:
+            share: A score on the scale from 0 to 1 of the bins.
+        """
         inside = min(max(share, 1e-9), 1 - 1e-9)
         return float(self.probability(np.array([np.log(inside) - np.log1p(-inside)]))[0])
 
