@@ -10,7 +10,9 @@ from cli_command import IRIS, fedsaddle, run
 
 from fedsaddle.config.registry import ENGINES
 
-ALGORITHMS = "AAggFF-D, AAggFF-S, AFL, "  # and so on
+ALGORITHMS = (
+    "AAggFF-D, AAggFF-S, AFL, BoostedTrees, Centralised SGD, CODA, CODA+, CODASCA, Delta-FL, DRFA, DRFA-GA, DRFA-Prox"
+)
 SQUARE = ("data.name=diabetes", "problem.loss=square")
 DIRICHLET = "split.name=dirichlet"
 
@@ -339,7 +341,7 @@ def test_wrong_use_of_the_command_line(config, arguments):
         (["run"], "FILE is missing: a config (`fedsaddle init` writes one), or your table; `fedsaddle run --"),
         (["run", "a.toml", "--rounds", "3"], "--rounds: there is no such option; did you mean `--set run.rounds=...`?"),
         (["run", "a.toml", "--resum"], "--resum: there is no such option; did you mean --resume? `fedsaddle run --"),
-        (["run", "a.toml", "--xylophone"], "--xylophone: there is no such option; `fedsaddle run --help` lists all"),
+        (["run", "a.toml", "--zebra"], "--zebra: there is no such option; `fedsaddle run --help` lists all"),
         (["run", "a.toml", "--seed", "x"], "--seed = 'x': must be a whole number"),
         (["run", "a.toml", "--sensitivity", "x"], "--sensitivity = 'x': must be a number"),
         (["run", "a.toml", "--out"], "--out: needs a value"),
