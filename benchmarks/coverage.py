@@ -40,7 +40,7 @@ from fedsaddle.metrics.intervals import (
     within_site_area,
 )
 from fedsaddle.metrics.ranking import FEW
-from fedsaddle.metrics.subgroups import ScoredRows, worst
+from fedsaddle.metrics.subgroups import RowsInGroups, worst
 
 DESIGNS = ((16, 1, 2), (12, 2, 8), (8, 3, 20), (4, 20, 80), (4, 5, 20))  # sites, positives and negatives of each
 AUROCS = (0.6, 0.7, 0.8, 0.9, 0.95)
@@ -220,7 +220,7 @@ class WorstWorld:
         drawn, shown = sample(positive, group, self.sites), {"reported": 0, "own": 0, "width": 0.0, "width of own": 0.0}
         for _ in range(trials):
             scores = rng.normal(size=len(group)) + distance[group] * positive
-            found = worst(ScoredRows(scores, positive, group, [str(k) for k in range(self.sites)]), within=True)
+            found = worst(RowsInGroups(scores, positive, group, [str(k) for k in range(self.sites)]), within=True)
             assert found is not None
             k = int(found.name)
             own = bounds(area(order(scores, positive, group, self.sites)), drawn).of(k)

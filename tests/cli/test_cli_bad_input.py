@@ -10,7 +10,9 @@ from cli_command import IRIS, fedsaddle, run
 
 from fedsaddle.config.registry import ENGINES
 
-ALGORITHMS = "AAggFF-D, AAggFF-S, AFL, Centralised SGD, CODA, CODA+, CODASCA, Delta-FL, DRFA, DRFA-GA, DRFA-Prox"
+ALGORITHMS = (
+    "AAggFF-D, AAggFF-S, AFL, BoostedTrees, Centralised SGD, CODA, CODA+, CODASCA, Delta-FL, DRFA, DRFA-GA, DRFA-Prox"
+)
 SQUARE = ("data.name=diabetes", "problem.loss=square")
 DIRICHLET = "split.name=dirichlet"
 
@@ -78,7 +80,7 @@ CASES = [
     ("problem.l2=inf", "problem.l2 = inf", "finite"),
     ("problem.name=fair", "problem.name = 'fair'", "class-fair"),
     ("problem={name='auc'}", "problem.name = 'auc'", "does not fit DRFA; use problem.name = supervised"),
-    ("algorithm={name='Local SGDA'}", "problem.name = 'supervised'", "class-fair or robust or auc"),
+    ("algorithm={name='Local SGDA'}", "problem.name = 'supervised'", "class-fair or group-fair or robust or auc"),
     ("engine.chunk=0", "engine.chunk = 0", "greater than or equal to 1"),
     ("engine.workers=0", "engine.workers = 0", "greater than or equal to 1"),
     ("algorithm.sampled_clients=6", "algorithm.sampled_clients = 6", "there are only 5 clients"),
@@ -109,7 +111,7 @@ CASES = [
     ("algorithm.name=Adam", "algorithm.name = 'Adam'", ALGORITHMS),
     ("data.name=irs", "data.name = 'irs'", "did you mean 'iris'?"),
     ("split.name=random", "split.name = 'random'", "iid, by-class, dirichlet, imbalanced, sorted, by-column, natural"),
-    ("model.name=resnet", "model.name = 'resnet'", "logistic, mlp, gru, cnn"),
+    ("model.name=resnet", "model.name = 'resnet'", "logistic, mlp, forest, gru, cnn"),
     ("problem.loss=hinge", "problem.loss = 'hinge'", "cross-entropy, logistic, focal"),
     ("engine.name=gpu", "engine.name = 'gpu'", "choose one of 'vectorised', 'processes', 'ray'"),
     # regularisers and projections
@@ -339,7 +341,7 @@ def test_wrong_use_of_the_command_line(config, arguments):
         (["run"], "FILE is missing: a config (`fedsaddle init` writes one), or your table; `fedsaddle run --"),
         (["run", "a.toml", "--rounds", "3"], "--rounds: there is no such option; did you mean `--set run.rounds=...`?"),
         (["run", "a.toml", "--resum"], "--resum: there is no such option; did you mean --resume? `fedsaddle run --"),
-        (["run", "a.toml", "--elephant"], "--elephant: there is no such option; `fedsaddle run --help` lists all"),
+        (["run", "a.toml", "--zebra"], "--zebra: there is no such option; `fedsaddle run --help` lists all"),
         (["run", "a.toml", "--seed", "x"], "--seed = 'x': must be a whole number"),
         (["run", "a.toml", "--sensitivity", "x"], "--sensitivity = 'x': must be a number"),
         (["run", "a.toml", "--out"], "--out: needs a value"),

@@ -35,7 +35,9 @@ def config(
     )
 
 
-OPEN = SitePolicy(minimum_cell=1, minimum_rows=1, minimum_sites=1)  # for few rows that everybody has
+OPEN = SitePolicy(  # for few rows that everybody has, and runs that a simulation repeats
+    minimum_cell=1, minimum_rows=1, minimum_sites=1, draws="seed", most_runs=1000
+)
 
 
 def sites(config: Config, folder: Path, policy: SitePolicy = OPEN) -> dict[int, SiteService]:
@@ -46,10 +48,18 @@ def sites(config: Config, folder: Path, policy: SitePolicy = OPEN) -> dict[int, 
     }
 
 
-def deployed(config: Config, made: dict[int, SiteService], out: Path, transport: Any = None, **patience: Any) -> Any:
+def deployed(
+    config: Config,
+    made: dict[int, SiteService],
+    out: Path,
+    transport: Any = None,
+    *,
+    name: str = "trial",
+    **patience: Any,
+) -> Any:
     names = tuple(made[i].settings.name for i in sorted(made))
     transport = transport or InProcess({i: site.answer for i, site in made.items()})
-    return DeployedRun(config, "trial", names, out, Patience(**patience)).go(transport)
+    return DeployedRun(config, name, names, out, Patience(**patience)).go(transport)
 
 
 def simulated(config: Config, **options: Any) -> Any:

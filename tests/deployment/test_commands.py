@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 import stand_in_engine
+import typer
 from real import DRFA, Federation
 
 from fedsaddle.commands.deploy import audit, flower, kit_of, start
 from fedsaddle.commands.deploy import provision as provision_command
 from fedsaddle.commands.deploy_try import try_deployment
+from fedsaddle.commands.deploy_withdraw import withdraw
 from fedsaddle.commands.run_deployed import RunEnded, run_deployed
 from fedsaddle.commands.simulation import run_config
 from fedsaddle.config.schema import read_config
@@ -343,3 +345,24 @@ def test_a_trial_into_a_folder_that_is_not_empty(tmp_path, monkeypatch):
     trial(monkeypatch)
     with pytest.raises(BadInput, match="is not empty"):
         try_deployment(2, None, Path(__file__).parent)
+
+
+def test_a_site_leaves_and_a_run_is_trained_again_without_it(federation, capsys):
+    provision(read_project(federation.folder), federation.folder)
+    out = federation.folder / "out"
+    assert run_deployed(federation.config, federation.folder / "fedsaddle.toml", out, resume=False) == 0
+    with pytest.raises(typer.Exit) as ended:
+        withdraw("site-2", federation.folder, "consent", again=out)
+    assert ended.value.exit_code == 0
+    (recorded,) = json.loads((federation.folder / "withdrawals.json").read_text())["withdrawals"]
+    assert (recorded["site"], recorded["reason"]) == ("site-2", "consent")
+    again = federation.folder / "out-without-site-2"
+    summary = json.loads((again / "summary.json").read_text())
+    assert list(summary["sites"]) == ["site-1", "site-3"]
+    before, after = (json.loads((folder / "config.json").read_text()) for folder in (out, again))
+    assert before == after, "from the agreed plan"
+    settings = federation.folder / "kits" / "localhost" / "local" / "fedsaddle.json"
+    assert json.loads(settings.read_text())["sites"] == ["site-1", "site-3"]
+    assert "site-2" not in read_project(federation.folder).names
+    with pytest.raises(BadInput, match="is no site of deployment"):
+        withdraw("nobody", federation.folder)

@@ -50,7 +50,14 @@ def test_before_the_first_round_a_lie_ends_the_run_in_a_line_that_names_the_site
     transport = Lies(made, do, lie)
     began = time.monotonic()
     with pytest.raises(FedSaddleError) as ended:
-        deployed(given, made, tmp_path / "out", transport, patience=0 if "another request" in reason else 10_000)
+        deployed(
+            given,
+            made,
+            tmp_path / "out",
+            transport,
+            name=tmp_path.name,
+            patience=0 if "another request" in reason else 10_000,
+        )
     assert time.monotonic() - began < SECONDS
     said = str(ended.value)
     assert "site-2" in said
@@ -75,7 +82,7 @@ def test_in_a_round_a_lie_leaves_the_site_out_and_all_others_go_on(do, lie, reas
     made, expected = honest
     transport = Lies(made, do, lie)
     began = time.monotonic()
-    result = deployed(GIVEN, made, tmp_path / "out", transport)
+    result = deployed(GIVEN, made, tmp_path / "out", transport, name=tmp_path.name)
     assert time.monotonic() - began < 3 * SECONDS
     assert transport.lied
     assert result.summary["rounds"] == 3
@@ -100,7 +107,9 @@ def test_answers_for_other_sites_and_for_nobody_are_ignored(honest, tmp_path):
             strangers = [Arrival(i, b"x") for i in (-1, 4, 99) if i not in clients]
             return [*strangers, *found, *(a._replace(content=b"late") for a in found)]
 
-    result = deployed(GIVEN, made, tmp_path / "out", Meddles({i: s.answer for i, s in made.items()}))
+    result = deployed(
+        GIVEN, made, tmp_path / "out", Meddles({i: s.answer for i, s in made.items()}), name=tmp_path.name
+    )
     assert torch.equal(result.model, expected.model)
 
 
@@ -108,7 +117,7 @@ def test_a_replayed_answer_is_stale(honest, tmp_path):
     made, _ = honest
     kept: dict[str, bytes] = {}
     replay = Lies(made, "task", lambda content, ask: kept.setdefault("first", content))
-    result = deployed(GIVEN, made, tmp_path / "out", replay)
+    result = deployed(GIVEN, made, tmp_path / "out", replay, name=tmp_path.name)
     assert result.summary["sites"]["site-2"]["left_out"].keys() == {"sent a reply to another request"}
     assert result.summary["sites"]["site-2"]["answered"] == 1
 

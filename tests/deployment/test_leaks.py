@@ -23,7 +23,7 @@ from fedsaddle.errors import BadInput, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
 
 HEAD = "age,name,ward,dose,label"
-STRICT = SitePolicy()
+STRICT = SitePolicy(draws="seed")
 
 
 def rows_of(site: int, rows: int = 60, odd_units: bool = False) -> list[str]:
@@ -46,7 +46,7 @@ def files(folder, count: int = 4, **kind) -> None:
     (folder / "rows.csv").write_text("\n".join([f"{HEAD},client", *pooled]) + "\n")
 
 
-def of_files(folder, **data) -> Config:
+def of_files(folder, run=None, **data) -> Config:
     named = {"features": ["age", "ward", "dose"], "test_share": 0.0, "minimum_cell": 5, **data}
     return validate_config(
         {
@@ -54,7 +54,7 @@ def of_files(folder, **data) -> Config:
             "split": {"name": "natural"},
             "model": {"name": "logistic"},
             "algorithm": {"name": "FedAvg", "local_steps": 3, "batch_size": 8},
-            "run": {"rounds": 4, "dtype": "float64"},
+            "run": {"rounds": 4, "dtype": "float64", **(run or {})},
         }
     )
 
@@ -332,14 +332,24 @@ def test_a_site_agrees_to_no_more_runs_than_its_policy_says(tmp_path):
 
     payload = {"config": digests(given), "names": ["site-1", "site-2", "site-3"]}
     answer = Answer.read(unpack(made[0].answer(pack(Message(request.to_dict(), payload))), {}).about)
-    assert "most_runs = 1; it has agreed to 1 runs" in answer.failure.detail
+    assert "most_runs = 1; it took part in 1 runs in 31 days" in answer.failure.detail
 
 
 # models that are measured
 
 
-def measure(site: SiteService, w: torch.Tensor, rounds: int, part: str = "train"):
-    request = Request(do="measure", run="trial", fingerprint=site._runs["trial"].worker.fingerprint, nonce="n")
+class Agrees(InProcess):
+    """Sites that answer until the first round."""
+
+    def __init__(self, made) -> None:
+        super().__init__({i: site.answer for i, site in made.items()})
+
+    def exchange(self, clients, content, least, timeout):
+        return super().exchange(clients, content, least, timeout) if "do" in about(content) else []
+
+
+def measure(site: SiteService, w: torch.Tensor, rounds: int, part: str = "train", run: str = "trial"):
+    request = Request(do="measure", run=run, fingerprint=site._runs[run].worker.fingerprint, nonce="n")
     payload = {"w": w, "dual": None, "part": part, "rounds": rounds}
     message = unpack(site.answer(pack(Message(request.to_dict(), payload))), {})
     return Answer.read(message.about), message.record
@@ -350,24 +360,39 @@ def test_unit_vectors_tell_nothing_of_single_rows_and_are_limited(tmp_path):
     given = of_files(tmp_path)
     made = services(given, tmp_path)
     run(given, tmp_path, made)
-    site, answered = made[1], 0
-    size = site._runs["trial"].worker.algorithm.problem.initial().numel()
-    for k in range(100):
-        w = torch.zeros(size, dtype=torch.float64)
-        w[k % size] = 1.0 + k
-        answer, reply = measure(site, w, 4)
-        if answer.failure is not None:
-            assert "most_evaluations" in answer.failure.detail
-            continue
-        answered += 1
-        assert reply["rows"] == 60
-        for side in reply["scores"]:
-            assert all(n == 0 or n >= 5 for n in side)
-    assert answered <= STRICT.evaluations(given) - 4, "the run itself has measured four models"
-    again = services(given, tmp_path)[1]  # a new process knows how many there were
+    size = made[1]._runs["trial"].worker.algorithm.problem.initial().numel()
+    foreign = torch.full((size,), 7.0, dtype=torch.float64)
+    answer, _ = measure(made[1], foreign, 10**9)
+    assert "the run has 4 rounds, and this model is said to be of round 1000000000" in answer.failure.detail
+    answer, _ = measure(made[1], foreign, 4)
+    assert answer.failure.detail == "another model was measured after round 4; this site answers no more in this run"
+    again = services(given, tmp_path)[1]  # a new process knows that
     again._agreed_run("trial")
-    answer, _ = measure(again, torch.full((size,), 7.0, dtype=torch.float64), 4)
-    assert "most_evaluations" in answer.failure.detail
+    answer, _ = measure(again, foreign, 2)
+    assert "another model was measured after round 4" in answer.failure.detail
+
+
+def test_models_that_no_task_carries_are_few_and_limited(tmp_path):
+    files(tmp_path)
+    given = of_files(tmp_path, run={"rounds": 40, "evaluate_every": 40})
+    made = services(given, tmp_path)
+    for limit, expected in ((100, "5 models were measured that no task has carried"), (2, "most_evaluations = 2")):
+        for site in made.values():
+            site.policy = STRICT.model_copy(update={"most_evaluations": limit})
+        name = f"limit-{limit}"
+        with pytest.raises(TooFewAnswered):
+            deployed(given, made, tmp_path / name, Agrees(made), name=name, patience=0)
+        site, told = made[1], []
+        size = site._runs[name].worker.algorithm.problem.initial().numel()
+        for k in range(7):
+            w = torch.zeros(size, dtype=torch.float64)
+            w[k % size] = 1.0 + k
+            answer, reply = measure(site, w, k, run=name)
+            told.append(reply if answer.failure is None else answer.failure.detail)
+        assert expected in told[-1]
+        assert [isinstance(one, str) for one in told].count(False) == min(limit, 5)
+        for one in told[: min(limit, 5)]:
+            assert all(n == 0 or n >= 5 for side in one["scores"] for n in side)
 
 
 class Probes(Tapped):
@@ -391,7 +416,7 @@ def test_a_model_that_is_not_the_runs_ends_the_run_at_that_site(tmp_path):
     given = of_files(tmp_path)
     made = services(given, tmp_path)
     result = deployed(given, made, tmp_path / "out", Probes(made))
-    why = "a model measured after round 2 is not the one that its next task carries"
+    why = "another model was measured after round 2"
     assert any(why in told for told in result.summary["sites"]["site-2"]["left_out"])
     assert why in (tmp_path / "disk-1" / "log.txt").read_text()
     restarted = services(given, tmp_path)[1]
@@ -488,7 +513,7 @@ def test_pictures_are_deployed_and_file_names_stay(tmp_path):
     )
     made = {
         i: SiteService(
-            given, SiteSettings(f"site-{i + 1}", tmp_path / f"site-{i + 1}/rows.csv", tmp_path / f"disk-{i}")
+            given, SiteSettings(f"site-{i + 1}", tmp_path / f"site-{i + 1}/rows.csv", tmp_path / f"disk-{i}"), STRICT
         )
         for i in range(3)
     }

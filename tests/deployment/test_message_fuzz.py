@@ -1,7 +1,8 @@
 """Mutated messages: bits flipped, cut off, spliced, and values of their JSON exchanged. None may crash server or site.
 
-`pytest tests/deployment/test_message_fuzz.py` takes 500 of them, with `-m slow` 50,000. Each must cost
-less than five seconds of processor time, and less memory than twice its size and 32 MB.
+`pytest tests/deployment/test_message_fuzz.py` takes 500 of them, with `-m slow` 100,000. Each must cost
+less than five seconds of processor time, and less memory than twice its size and 32 MB. Nothing is answered outside of
+the plan of the run, in whatever order messages come.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import struct
 import time
 import tracemalloc
 from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,9 @@ from fedsaddle.deployment.agreement import SiteFacts
 from fedsaddle.deployment.courier import Arrival, Courier, InProcess
 from fedsaddle.deployment.evaluation import check_measurements
 from fedsaddle.deployment.messages import AgreeTold, Answer, Fault, read_counts, read_payload, reply_limits
+from fedsaddle.deployment.questions import Questions
 from fedsaddle.deployment.remote_clients import reply_fault
+from fedsaddle.deployment.site import SiteService
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message, about, unpack
 
@@ -132,7 +137,15 @@ def checked(courier: Courier, ask: bytes, reply: bytes, kinds: Any) -> Any:
     return courier._read(Arrival(1, reply), said["nonce"], kinds, check, reply_limits(do))
 
 
+def answered_tasks(site: SiteService) -> list[tuple[int, int, str]]:
+    """What a site has answered, in the order of its notes."""
+    entries = Questions(site._questions("trial").folder)
+    with entries._open():
+        return [(each.round, each.exchange, each.task) for each in entries.entries if each.what == "task"]
+
+
 def fuzz(spoken: Any, count: int, seed: int) -> None:
+    before_all = [answered_tasks(site) for _, site in spoken]
     chance, most = np.random.default_rng(seed), 0.0
     logging.disable(logging.CRITICAL)  # of tens of thousands of messages
     taps = [
@@ -162,7 +175,42 @@ def fuzz(spoken: Any, count: int, seed: int) -> None:
         tracemalloc.stop()
         logging.disable(logging.NOTSET)
     assert refused > 0.7 * count, "most mutations are noticed"
+    assert [answered_tasks(site) for _, site in spoken] == before_all, "the plan was answered before"
     print(f"{count} messages, {refused} refused, at most {most:.2f} s each")
+
+
+def reorder(spoken: Any, folder: Path, times: int, seed: int) -> int:
+    """The messages of a run, mixed and repeated, at new sites: how many tasks were answered."""
+    chance, total = np.random.default_rng(seed), 0
+    for n in range(times):
+        tap, old = spoken[n % 2]
+        site = SiteService(old.config, replace(old.settings, folder=folder / str(n)), old.policy)
+        first = [ask for ask in tap.asked if about(ask).get("do") in ("facts", "counts", "agree")]
+        for ask in first if n % 3 else ():
+            site.answer(ask)
+        for at in chance.integers(0, len(tap.asked), 40):
+            site.answer(tap.asked[int(at)])
+        found, honest = answered_tasks(site), answered_tasks(old)
+        assert found == sorted(found), "in order"
+        assert len(set(found)) == len(found), "once"
+        assert set(found) <= set(honest), "of the plan"
+        total += len(found)
+    return total
+
+
+@pytest.fixture(autouse=True)
+def never_stops(monkeypatch):
+    """Sites that refuse any number of questions, so that all messages are looked at."""
+    monkeypatch.setattr("fedsaddle.deployment.questions.MOST_REFUSALS", 10**9)
+
+
+def test_reordered_messages_are_answered_within_the_plan(spoken, tmp_path):
+    assert reorder(spoken, tmp_path, 12, seed=3) > 5
+
+
+@pytest.mark.slow
+def test_many_reordered_messages_are_answered_within_the_plan(spoken, tmp_path):
+    assert reorder(spoken, tmp_path, 1000, seed=4) > 500
 
 
 def test_mutated_messages_crash_neither_server_nor_site(spoken):
@@ -171,7 +219,7 @@ def test_mutated_messages_crash_neither_server_nor_site(spoken):
 
 @pytest.mark.slow
 def test_many_mutated_messages_crash_neither_server_nor_site(spoken):
-    fuzz(spoken, 50_000, seed=2)
+    fuzz(spoken, 100_000, seed=2)
 
 
 def test_what_was_said_is_read(spoken):

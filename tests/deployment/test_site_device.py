@@ -30,7 +30,7 @@ def test_a_site_measures_on_its_device(name):
     own, problem = Stacked(x, y, np.array([0, len(x)])), PROBLEMS[name]()
     start = problem.initial()
     w, dual = start if isinstance(start, tuple) else (start, None)
-    run = AgreedRun(SimpleNamespace(device=PRETEND), {"test": own}, None)
+    run = AgreedRun(SimpleNamespace(device=PRETEND), {"test": own}, None, None)
     here = measure_site(problem, w, dual, own, 5).reply
     assert measure_site(problem, w, dual, run.part("test"), 5).reply == here
     assert here["rows"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -138,6 +139,7 @@ class ExponentialDro:
     """
 
     local_optimiser: ClassVar[None] = None
+    asks_again: ClassVar[Mapping[str, int]] = {"first_weight": 30}  # while the first c is determined
 
     problem: MinimisationProblem
     temperature: float = 1.0  # λ

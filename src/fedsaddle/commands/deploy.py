@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedsaddle.commands.deploy_keys import add_commands
 from fedsaddle.commands.deploy_try import deploy_try
+from fedsaddle.commands.deploy_withdraw import withdraw
 from fedsaddle.commands.documents import SCHEMA, AuditDocument
 from fedsaddle.commands.init import EXAMPLE as CONFIG
 from fedsaddle.commands.options import OUTPUT, usable
@@ -188,9 +190,13 @@ def attach(
 ) -> None:
     """Follow a run that somebody else has submitted, and fetch its results."""
     from fedsaddle.commands.run_deployed import attach_to
+    from fedsaddle.commands.run_study import attach_to_study
+    from fedsaddle.deployment.project import read_project
+    from fedsaddle.studies.study_plan import is_study
 
+    path = folder / read_project(folder).deployment.config
     try:
-        raise typer.Exit(attach_to(run, folder, out))
+        raise typer.Exit(attach_to_study(path, run, out) if is_study(path) else attach_to(run, folder, out))
     except KeyboardInterrupt:
         raise typer.Exit(output.interrupted("detached; the run goes on")) from None
 
@@ -304,6 +310,8 @@ def flower(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> N
 
 
 deploy.command("try")(deploy_try)
+add_commands(deploy)
+deploy.command("withdraw")(withdraw)
 
 
 @dataclass(frozen=True)

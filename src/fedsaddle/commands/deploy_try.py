@@ -40,7 +40,7 @@ def write_site_files(data: FederatedData, folder: Path) -> list[Path]:
     return paths
 
 
-OPEN_POLICY = "minimum_cell = 1\nminimum_rows = 1\nminimum_sites = 1\n"
+OPEN_POLICY = 'minimum_cell = 1\nminimum_rows = 1\nminimum_sites = 1\ndraws = "seed"\n'
 CONFIG = """\
 [data]
 name = "digits"

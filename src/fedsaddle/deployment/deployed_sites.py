@@ -19,8 +19,8 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.deployment.agreement import Agreement, build_from
 from fedsaddle.deployment.courier import Courier, Patience, Transport
 from fedsaddle.deployment.evaluation import RemoteEvaluator
-from fedsaddle.deployment.ledger import digest
 from fedsaddle.deployment.messages import AgreeTold, Answer, FaultKind, read_payload
+from fedsaddle.deployment.questions import digest
 from fedsaddle.deployment.remote_clients import ExpectedReplies, RemoteClients, placeholder_rows
 from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.deployment.server import DeployedRun

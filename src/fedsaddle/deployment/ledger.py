@@ -1,24 +1,21 @@
-"""A site's ledgers in the folder of a run: its privacy budget and secret, and the models that it has evaluated."""
+"""A site's privacy budget in a run, with the secret of its noise, in the folder of the run."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from fedsaddle.deployment.messages import Ask
 from fedsaddle.deployment.site_policy import over_all
 from fedsaddle.errors import BadCheckpoint, Refused
 from fedsaddle.federation.tasks import Releases
-from fedsaddle.files import read_object, write_atomically, write_json
+from fedsaddle.files import write_atomically
 from fedsaddle.privacy.accountant import epsilon_of, events_of, from_plain, to_plain, within
 from fedsaddle.privacy.private import Private
 from fedsaddle.privacy.site import SecretKeys, digest_of
@@ -182,72 +179,3 @@ def _code() -> tuple[str, ...]:
         except PackageNotFoundError:
             found.append("")
     return tuple(found)
-
-
-FILE = "measured.json"
-
-
-@dataclass
-class MeasuredModels:
-    """The models that were evaluated in one run, in the site's folder of that run."""
-
-    folder: Path
-    most: int
-    checked: bool  # whether evaluated models must be those that tasks carry
-    measured: list[str] = field(default_factory=list)  # digests of models and parts
-    waiting: dict[str, list[str]] = field(default_factory=dict)  # rounds -> digests of models, until a task shows them
-    broken: str = ""  # why the site answers no more messages of this run
-
-    @classmethod
-    def read(cls, folder: Path, most: int, checked: bool) -> MeasuredModels:
-        """The stored state of a run; empty for a new one."""
-        path = folder / FILE
-        return cls(folder, most, checked, **(read_object(path) if path.exists() else {}))
-
-    def measure(self, w: Tensor, dual: Tensor | None, part: str, rounds: int, cuts: Sequence[int] = ()) -> list[int]:
-        """Record an evaluation before it happens; refuse one too many. Repeating an evaluation is free.
-
-        Return the cuts to count at: tables at two sets of them could be subtracted, so those asked for first.
-        """
-        self.check()
-        model, at = digest(w), ",".join(map(str, cuts))
-        key = f"{model}-{'' if dual is None else digest(dual)}-{part}@"
-        before = next((one.removeprefix(key) for one in self.measured if one.startswith(key)), None)
-        if before is not None:
-            return [int(cut) for cut in filter(None, before.split(","))]
-        key += at
-        if len(self.measured) >= self.most:
-            raise Refused(f"this site's policy says most_evaluations = {self.most}; so many models were measured")
-        self.measured.append(key)
-        if self.checked:
-            found = self.waiting.setdefault(str(rounds), [])
-            found += [] if model in found else [model]
-        self._write()
-        return list(cuts)
-
-    def task(self, round: int, sent: Iterable[Tensor]) -> None:
-        """The first task after `round` rounds: it must carry the model that was measured after that round."""
-        self.check()
-        wanted = set(self.waiting.get(str(round), ()))
-        if self.waiting:
-            self.waiting.clear()  # earlier ones had no task; later ones are of a server that restarted
-            if not wanted <= {digest(one) for one in sent}:
-                self.broken = f"a model measured after round {round} is not the one that its next task carries"
-            self._write()
-        self.check()
-
-    def check(self) -> None:
-        """Refuse every message of a run that evaluated a model other than its own."""
-        if self.broken:
-            raise Refused(f"{self.broken}; this site answers no more in this run")
-
-    def _write(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        stored = asdict(self)
-        write_json(self.folder / FILE, {key: stored[key] for key in ("measured", "waiting", "broken")})
-
-
-def digest(value: Tensor) -> str:
-    """A short digest of the type, the shape and the numbers."""
-    header = json.dumps([str(value.dtype), list(value.shape)]).encode()
-    return hashlib.sha256(header + value.detach().contiguous().numpy().tobytes()).hexdigest()[:24]

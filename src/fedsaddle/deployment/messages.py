@@ -293,6 +293,12 @@ class CountsAsked(MessagePart):
     config: Digests
     drafts: list[Feature] = Field(max_length=MAX_COLUMNS)
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if len({draft.column for draft in self.drafts}) != len(self.drafts):
+            raise ValueError("a column stands twice")
+        return self
+
 
 class KeysAsked(MessagePart):
     """Server to sites: the names of all sites, each of which makes a key for the run."""
@@ -322,11 +328,14 @@ class AgreeAsked(MessagePart):
     names: list[Site] = Field(min_length=1, max_length=MAX_SITES)
     agreed: AgreedEncoding
     keys: dict[Site, KeyTold] | None = Field(None, max_length=MAX_SITES)
+    sizes: list[Count] | None = Field(None, max_length=MAX_SITES)  # training rows, with keys
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if len(set(self.names)) != len(self.names):
             raise ValueError("a site stands twice")
+        if self.sizes is not None and len(self.sizes) != len(self.names):
+            raise ValueError("a number of rows for each site is needed")
         return self
 
 

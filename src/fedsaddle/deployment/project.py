@@ -22,6 +22,7 @@ from fedsaddle.config.schema import Config, NoiseSection
 from fedsaddle.config.toml_files import read_toml
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.site_policy import write_default_policy
+from fedsaddle.deployment.withdrawals import read_withdrawals
 from fedsaddle.errors import BadInput, MissingData, install
 from fedsaddle.files import write_json
 
@@ -162,7 +163,7 @@ def check_server(key: str, name: str) -> None:
 
 
 def read_project(folder: Path) -> Project:
-    """Read the deployment.toml of a folder; raise `BadInput` for the first error."""
+    """Read the deployment.toml of a folder, without sites that have left; raise `BadInput` for the first error."""
     path = folder / FILE
     try:
         content = read_toml("deployment", path)
@@ -176,6 +177,8 @@ def read_project(folder: Path) -> Project:
         if not _NAME.fullmatch(name):
             raise BadInput(key, name, "use lower-case letters, digits and '-'")
     check_server("deployment.server", project.deployment.server)
+    gone = {each.site for each in read_withdrawals(folder)}
+    project = project.model_copy(update={"sites": {k: v for k, v in project.sites.items() if k not in gone}})
     if len(project.sites) < 2:
         raise BadInput("sites", list(project.names), "add sites; a federation needs at least two")
     if project.deployment.minimum > len(project.sites):

@@ -7,10 +7,14 @@ checkpoints store which versions are valid.
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -23,7 +27,7 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.courier import Attendance, Courier
 from fedsaddle.deployment.messages import Answer, Ask, Fault, FaultKind, SecureCohort
 from fedsaddle.engines.site import LocalSite, Memory
-from fedsaddle.errors import BadMessage, NobodyAnswered
+from fedsaddle.errors import BadMessage, CannotWrite, NobodyAnswered
 from fedsaddle.federation.clients import ClientsState, Own, Sent, Task, merge_repeats
 from fedsaddle.federation.records import R, Record, Visibility, tensors, visibility
 from fedsaddle.federation.reduction import MakeReduction, streaming
@@ -150,8 +154,63 @@ class MemoryVersions:
 
 
 @dataclass
+class Answered:
+    """Whose replies counted in each exchange, on the disk, so that a resumed run repeats its exchanges exactly.
+
+    A site answers a question once. If after a crash other sites counted than before, the next question would be another
+    one than the sites have answered.
+
+    Args:
+        path: the file; None: nothing is kept.
+    """
+
+    path: Path | None = None
+    known: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Answered:
+        """As far as the file was written."""
+        found = cls(path)
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        for line in lines:
+            with suppress(ValueError):  # a line that was cut: its exchange did not count
+                round, exchange, *clients = json.loads(line)
+                found.known[round, exchange] = tuple(clients)
+        return found
+
+    def add(self, at: tuple[int, int], clients: Iterable[int]) -> None:
+        """Note whose replies count in a round and exchange, before anything follows from them; nobody's: it failed."""
+        who = tuple(int(i) for i in clients)
+        if self.path is None or self.known.get(at) == who:
+            return
+        self.known[at] = who
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(f"\n{json.dumps([*at, *who])}\n")  # apart from a line that was cut
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as reason:
+            raise CannotWrite(self.path, reason) from None
+
+
+@dataclass
 class RemoteClients:
-    """Clients at remote sites; `sizes` come from the sites' facts."""
+    """Clients at remote sites.
+
+    Args:
+        courier: sends messages to the sites.
+        sizes: rows of each site, by its facts.
+        run: name of the run.
+        fingerprint: of the algorithm that all have agreed on.
+        expected: replies as they should look.
+        versions: of the clients' memory.
+        reduce: how replies become one; robust aggregation substitutes its own.
+        samples: rows that were drawn at the sites so far.
+        round: the current round.
+        exchange: the next exchange of the round.
+        minimum_sites: that an average must be of.
+        answered: whose replies counted before the run was resumed.
+    """
 
     courier: Courier
     sizes: Ints
@@ -159,11 +218,12 @@ class RemoteClients:
     fingerprint: str
     expected: ExpectedReplies
     versions: MemoryVersions = field(default_factory=MemoryVersions)
-    reduce: MakeReduction = streaming  # how replies become one; robust aggregation substitutes its own
+    reduce: MakeReduction = streaming
     samples: int = 0
     round: int = 0
     exchange: int = 0
-    minimum_sites: int = 1  # that an average must be of
+    minimum_sites: int = 1
+    answered: Answered = field(default_factory=Answered)
 
     @property
     def count(self) -> int:
@@ -193,7 +253,33 @@ class RemoteClients:
         if len(clients) < self.minimum_sites:
             told = f"a cohort of {len(clients)} sites"
             raise self.nobody(f"{told}; policies of sites ask for averages of at least {self.minimum_sites}")
-        return self.reduced(clients, total_weights, task, sent, exchange)
+        at = (self.round, exchange)
+        if self.answered.known.get(at) == ():
+            raise self.nobody("nobody's replies counted before the run was resumed")
+        try:
+            found = self.reduced(clients, total_weights, task, sent, exchange)
+        except NobodyAnswered:
+            self.answered.add(at, ())
+            raise
+        self.answered.add(at, found[0])
+        return found
+
+    def counted(self, clients: list[int], exchange: int) -> list[int]:
+        """Those of the clients whose replies counted before the run was resumed; all, in a new exchange."""
+        who = self.answered.known.get((self.round, exchange))
+        return clients if who is None else [i for i in clients if i in who]
+
+    def answers_needed(self, exchange: int, cohort: int, sites: int) -> int:
+        """How many of a cohort must answer: all whose replies counted before the run was resumed.
+
+        Args:
+            exchange: the exchange.
+            cohort: how many are asked.
+            sites: how many an average must be of.
+        """
+        if (self.round, exchange) in self.answered.known:
+            return cohort
+        return max(self.courier.least(cohort), sites)
 
     def nobody(self, why: str) -> NobodyAnswered:
         """The error that ends a round without answers, noted in the log."""
@@ -205,7 +291,7 @@ class RemoteClients:
         self, clients: Ints, total_weights: Floats, task: Task[Own, Sent, R], sent: Sent, exchange: int
     ) -> tuple[Ints, R]:
         """The clients that answered one exchange, and their replies in one."""
-        good = self._collect(clients.tolist(), task, sent, exchange)
+        good = self._collect(self.counted(clients.tolist(), exchange), task, sent, exchange)
         reduction = self.reduce(task, sent)
         for c, i in enumerate(clients.tolist()):
             if i in good:
@@ -240,7 +326,7 @@ class RemoteClients:
             return reply_fault(client, reply, reply if expected is None else expected) or (answer, cast(R, reply))
 
         where = f"round {self.round + 1}, exchange {exchange + 1}"
-        least = max(self.courier.least(len(clients)), 0 if self.minimum_sites <= 1 else self.minimum_sites)
+        least = self.answers_needed(exchange, len(clients), 0 if self.minimum_sites <= 1 else self.minimum_sites)
         good = self.courier.collect(clients, least, make_message, kinds, check, where, self.round)
         return good if expected is not None else _drop_odd_shapes(good)
 

@@ -93,6 +93,7 @@ class SecureClients(RemoteClients):
         expected = self.expected.of(task, sent)
         if (expected is None or layout_of(expected)) and (reason := too_few(list(shares.values()), self.least)):
             raise self.nobody(reason)
+        shares = {i: shares[i] for i in self.counted(clients.tolist(), exchange)}
         asked = _Asked(self, task, sent, exchange, shares, expected)
         good = asked.collect()
         replies = {i: good[i] for i in clients.tolist() if i in good}  # in cohort order
@@ -180,7 +181,7 @@ class _Asked(Generic[Own, Sent, R]):
 
         hides = self.expected is None or layout_of(self.expected)
         policies = 0 if self.of.minimum_sites <= 1 else self.of.minimum_sites
-        least = max(self.of.courier.least(len(self.shares)), self.of.least if hides else policies)
+        least = self.of.answers_needed(self.exchange, len(self.shares), self.of.least if hides else policies)
         clients = list(self.shares)
         good = self.of.courier.collect(
             clients, least, make_message, kinds, check, self.where, self.of.round, afresh=True

@@ -62,11 +62,17 @@ def read_identity(kit: Path, name: str) -> SiteIdentity | None:
     return SiteIdentity(name, private.read_bytes(), keys)
 
 
-def write_site_keys(kits: Mapping[str, Path], names: Sequence[str]) -> None:
-    """Make the missing private keys, one in each site's kit, and write all public ones into every kit."""
+def write_site_keys(kits: Mapping[str, Path], names: Sequence[str], own: Mapping[str, str] | None = None) -> None:
+    """Make the missing private keys, one in each site's kit, and write all public ones into every kit.
+
+    Args:
+        kits: folder of each site's kit.
+        names: the sites.
+        own: public keys of sites that made theirs themselves; none is made for them.
+    """
     require_cryptography()
-    known = {}
-    for name in names:
+    known = dict(own or {})
+    for name in [each for each in names if each not in known]:
         path = kits[name] / SIGNING_KEY
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -78,7 +84,7 @@ def write_site_keys(kits: Mapping[str, Path], names: Sequence[str]) -> None:
             )
         known[name] = signing_public(private).hex()
     for name in names:
-        write_json(kits[name] / SITE_KEYS, known)
+        write_json(kits[name] / SITE_KEYS, {each: known[each] for each in names})
 
 
 PATIENCE = 10.0  # seconds for another process of the site that writes a note

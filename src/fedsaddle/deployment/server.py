@@ -27,7 +27,7 @@ from fedsaddle.deployment.courier import Courier, Patience, Transport
 from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.messages import AgreeTold, Answer, read_payload
 from fedsaddle.deployment.project import require_deployable
-from fedsaddle.deployment.remote_clients import ExpectedReplies, RemoteClients, placeholder_rows
+from fedsaddle.deployment.remote_clients import Answered, ExpectedReplies, RemoteClients, placeholder_rows
 from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
 from fedsaddle.files import JsonObject, make_folder
@@ -38,6 +38,7 @@ from fedsaddle.runs.loop import Loop
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.settings import parameters_of
 
+ANSWERED = "answered.jsonl"  # in the folder of a run
 log = logging.getLogger("fedsaddle.server")
 
 
@@ -86,7 +87,9 @@ class DeployedRun:
         folder.write_config(self.config.model_dump(mode="json"))
         if loop.done:
             log.info("resuming after round %d", loop.done)
-        return loop.run()
+        result = loop.run()
+        (folder.path / ANSWERED).unlink(missing_ok=True)  # the last checkpoint has all that it is for
+        return result
 
     def _loop(self, courier: Courier, agreement: Agreement, folder: RunFolder, callbacks: Sequence[Callback]) -> Loop:
         """The loop of the run, with the sites as clients and as evaluators."""
@@ -102,8 +105,9 @@ class DeployedRun:
         self.agree(courier, agreement, folder, common)
         expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
         clients = (SecureClients if secure else RemoteClients)(
-            courier, train, self.name, common, expected, minimum_sites=self._least_sites(agreement, algorithm)
-        )
+            courier, train, self.name, common, expected, minimum_sites=self._least_sites(agreement, algorithm),
+            answered=Answered.read(folder.path / ANSWERED),
+        )  # fmt: skip
         private, robust = self.config.privacy.of_clients(given.rounds), self.config.robust.settings(deployed=not secure)
         if private is not None and self.config.robust.bounds is None:
             robust = replace(robust, bounds=False)  # every update is clipped anyway
@@ -138,9 +142,12 @@ class DeployedRun:
 
     def agree(self, courier: Courier, agreement: Agreement, folder: RunFolder, fingerprint: str) -> None:
         """Let all sites agree to the run, or those that are there if it goes on."""
-        payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
+        payload: dict[str, object] = {
+            "config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding,
+        }  # fmt: skip
         if self.config.privacy.secure_aggregation:
             payload["keys"] = collect_keys(courier, self.config, self.name, folder)
+            payload["sizes"] = agreement.sizes["rows"]
         train = agreement.sizes["rows"]
 
         def check(client: int, answer: Answer, record: object) -> None:

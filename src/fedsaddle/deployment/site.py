@@ -24,7 +24,7 @@ from fedsaddle.data.tables.site_file import Part, SiteRows
 from fedsaddle.deployment.agreed_groups import agreed_groups
 from fedsaddle.deployment.agreement import VERSIONS, build_from, difference, digests
 from fedsaddle.deployment.audit import AuditLog, Occasion, log_to_folder, traceback_lines
-from fedsaddle.deployment.ledger import MeasuredModels, SiteBudget, digest, epsilon_in_all
+from fedsaddle.deployment.ledger import SiteBudget, epsilon_in_all
 from fedsaddle.deployment.messages import (
     AgreeAsked,
     Answer,
@@ -40,9 +40,11 @@ from fedsaddle.deployment.messages import (
     require_shape,
     tell_counts,
 )
-from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
+from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS, only_for_owner
+from fedsaddle.deployment.questions import Measurement, Questions, digest, runs_of_month
 from fedsaddle.deployment.secure_site import SITE_KEYS, SiteIdentity, SiteSecure, read_identity, site_secure, tell_key
 from fedsaddle.deployment.site_measures import Cuts, measure_site, scores_of, spread_question
+from fedsaddle.deployment.site_plan import Plan, plan_of
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.site_rows import SiteSettings, label_disclosure, read_rows
 from fedsaddle.deployment.site_worker import OnDisk, OwnRows, SiteWorker, failed, safe_name
@@ -70,7 +72,8 @@ class AgreedRun:
 
     worker: SiteWorker
     rows: dict[str, Stacked]
-    models: MeasuredModels
+    questions: Questions
+    plan: Plan
     _there: dict[str, Stacked] = field(default_factory=dict)  # part -> its rows on the worker's device
 
     def part(self, name: str) -> Stacked | None:
@@ -92,6 +95,7 @@ class SiteService:
     unusable: str = ""  # why the site answers nothing: its config or its policy is invalid
     _read: SiteRows | None = None
     _runs: dict[str, AgreedRun] = field(default_factory=dict)
+    _asked: dict[str, Questions] = field(default_factory=dict)
 
     @classmethod
     def from_kit(cls, kit: Path, name: str) -> SiteService:
@@ -106,7 +110,7 @@ class SiteService:
 
     def answer(self, content: bytes) -> bytes:
         """Answer one message; a failure is reported by its kind only, because its text may contain data."""
-        with log_to_folder(log, self.settings.folder), only_modules(self.policy.modules):
+        with only_for_owner(), log_to_folder(log, self.settings.folder), only_modules(self.policy.modules):
             return self._answer(content)
 
     @staticmethod
@@ -139,17 +143,20 @@ class SiteService:
         if request.do == "facts":
             asked = read_payload(FactsAsked, payload)
             self._allow(asked.config, len(asked.names), request.run)
+            self._once(request, payload)
             return self._facts(f"{request.run} {' '.join(asked.names)}")
         if request.do == "counts":
             counts = read_payload(CountsAsked, payload)
             self.policy.check_modules(self.config)
             self._same_config(counts.config)
             self._known(request.run)
+            self._once(request, payload)
             least = self.policy.cell(self.config)
             return tell_counts(site_counts(self._rows(), [draft.encoded().to_dict() for draft in counts.drafts], least))
         if request.do == "keys":
             keys = read_payload(KeysAsked, payload)
             self._allow(keys.config, len(keys.names), request.run)
+            self._once(request, payload)
             return tell_key(self.identity, self._folder(request.run), request.run, keys.names)
         if request.do == "agree":
             return self._agree(request, payload)
@@ -175,10 +182,22 @@ class SiteService:
 
     def _known(self, run: str) -> None:
         """Refuse one run too many."""
-        if self.policy.most_runs is not None and not RunFolder(self._folder(run)).agreed.exists():
-            agreed = len(list(self.settings.folder.glob("*/agreed.json")))
-            if agreed >= self.policy.most_runs:
-                raise self.policy.broken("most_runs", self.policy.most_runs, f"it has agreed to {agreed} runs")
+        if self._questions(run).new and (runs := runs_of_month(self.settings.folder)) >= self.policy.most_runs:
+            raise self.policy.broken("most_runs", self.policy.most_runs, f"it took part in {runs} runs in 31 days")
+
+    def _once(self, request: Request, payload: object) -> None:
+        """Note a request that a run makes once; refuse another one."""
+        self._questions(request.run).request(
+            request.do,
+            digest_of(request.fingerprint, payload).hex(),
+            digest_of(self.config.model_dump(mode="json")).hex(),
+        )
+
+    def _questions(self, run: str) -> Questions:
+        """What the site was asked in a run."""
+        if run not in self._asked:
+            self._asked[run] = Questions(self._folder(run))
+        return self._asked[run]
 
     def _facts(self, key: str) -> dict[str, Any]:
         rows = self._rows()
@@ -257,7 +276,10 @@ class SiteService:
         if asked.part == "train" and run.worker.budget is not None:
             own = None  # figures of training rows are no part of the budget
         if own is not None:
-            return run, own, run.models.measure(asked.w, asked.dual, asked.part, asked.rounds, asked.cuts)
+            dual = "" if asked.dual is None else digest(asked.dual)
+            model = Measurement(digest(asked.w), dual, asked.part, asked.rounds)
+            most = self.policy.evaluations(self.config)
+            return run, own, run.questions.measure(model, run.plan, most, asked.cuts)
         return run, None, []
 
     def _unmask(self, request: Request, asked: UnmaskAsked) -> dict[str, Any]:
@@ -289,6 +311,7 @@ class SiteService:
                 f"the algorithm here has fingerprint {prepared.worker.fingerprint}, "
                 f"the run has {request.fingerprint}; use the same versions of fedsaddle, torch and numpy everywhere"
             )
+        self._once(request, payload)
         self._runs[request.run] = prepared
         path = RunFolder(self._folder(request.run)).agreed
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -315,8 +338,8 @@ class SiteService:
         fingerprint = shared_fingerprint(algorithm, len(names), seed)
         memory = OnDisk(self._folder(run) / "memory")
         rows = OwnRows(parts["train"], client, len(names))
-        last = getattr(algorithm, "output", "last") == "last"
-        models = MeasuredModels.read(self._folder(run), self.policy.evaluations(self.config), last)
+        questions = self._questions(run)
+        plan = plan_of(algorithm, data.train, len(names), self.policy.rounds(self.config), seed)
         worker = SiteWorker(
             algorithm,
             rows,
@@ -326,13 +349,23 @@ class SiteService:
             fingerprint,
             memory,
             self.audit,
-            models,
-            self.policy.rounds(self.config),
+            questions,
+            plan,
+            self._sizes(payload, client, len(parts["train"].x)),
+            questions.secret() if self.policy.draws == "secret" else b"",
             find_device(self.policy.device),
             self._secure(run, names, payload),
             self._budget(run, algorithm, parts["train"], fingerprint),
         )
-        return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)}, models)
+        return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)}, questions, plan)
+
+    def _sizes(self, payload: Mapping[str, object], client: int, rows: int) -> list[int]:
+        """The training rows of each site, by which sums are weighted; empty where nothing is masked."""
+        told = payload.get("sizes")
+        sizes = [int(n) for n in told] if isinstance(told, list) else []
+        if sizes and sizes[client] != rows:
+            raise Refused(f"the server says that this site has {sizes[client]} training rows; it has {rows}")
+        return sizes
 
     def _budget(self, run: str, algorithm: object, train: Stacked, fingerprint: str) -> SiteBudget | None:
         """The ledger of a private run; None if the run is not."""

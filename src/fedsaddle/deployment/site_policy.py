@@ -92,7 +92,9 @@ EXAMPLE = """\
 
 # most_rounds = 100              # of a run; by default as many as the config of this site says
 # most_evaluations = 100         # models measured in a run; by default what the config needs and a quarter more
-# most_runs = 10                 # that this folder has agreed to; by default any number
+# most_runs = 20                 # that may begin within 31 days
+# draws = "secret"               # minibatches are drawn by a secret of this site; "seed": by the run's seed, which the
+                                 # server knows, so that a simulation has the same bits
 
 # epsilon_at_most = 8            # runs must be private, with noise made here: epsilon of a run; by default any run
 # epsilon_in_all = 16            # of all private runs of this folder together; by default that of one run
@@ -128,7 +130,8 @@ class SitePolicy(BaseModel):
     secure_aggregation: bool = False  # averaged fields may leave behind masks only
     most_rounds: Number | None = None  # of a run; None: as many as the site's config says
     most_evaluations: Number | None = None  # models measured in a run; None: what the config needs, and some more
-    most_runs: Number | None = None  # None: any number
+    most_runs: Number = 20  # that may begin within 31 days
+    draws: Literal["secret", "seed"] = "secret"  # of minibatches; "seed": the server can know them
     modules: dict[str, Digest] = Field(default_factory=dict)  # own code that runs may name -> its digest
     device: str = "cpu"  # where this site's tasks run: "auto", "cpu", "cuda", "cuda:1" or "mps"
     epsilon_at_most: Epsilon | None = None  # of a run; None: no privacy is asked for

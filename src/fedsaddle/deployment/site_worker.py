@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +18,11 @@ from torch import Tensor
 from fedsaddle.array_types import Ints
 from fedsaddle.data.store import ClientRows, Labelled, Stacked
 from fedsaddle.deployment.audit import AuditLog, Occasion, traceback_lines
-from fedsaddle.deployment.ledger import MeasuredModels, SiteBudget
+from fedsaddle.deployment.ledger import SiteBudget
 from fedsaddle.deployment.messages import Answer, Ask
+from fedsaddle.deployment.questions import Questions, digest
 from fedsaddle.deployment.secure_site import SiteSecure
+from fedsaddle.deployment.site_plan import Plan
 from fedsaddle.engines.device import CPU, ResidentRows, fits, moved, site_on
 from fedsaddle.engines.site import LocalSite, Memory
 from fedsaddle.errors import BadCheckpoint, BadMessage, CannotWrite, FedSaddleError, Refused
@@ -28,7 +31,7 @@ from fedsaddle.federation.records import is_record, tensors
 from fedsaddle.federation.tasks import records_of, task_of
 from fedsaddle.federation.wire import Kinds, Message, pack, require_record, unpack
 from fedsaddle.files import write_atomically
-from fedsaddle.privacy.site import SecretKeys
+from fedsaddle.privacy.site import SecretKeys, digest_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DIGEST = hashlib.sha256().digest_size
@@ -168,8 +171,10 @@ class SiteWorker:
     fingerprint: str
     versions: Versions = field(default_factory=InMemory)
     audit: AuditLog | None = None  # log of what leaves
-    models: MeasuredModels | None = None  # models that tasks must carry
-    most_rounds: int | None = None
+    questions: Questions | None = None  # what was answered; None: everything is, any number of times
+    plan: Plan | None = None  # of the run, which the questions must follow
+    sizes: Sequence[int] = ()  # rows of each client, as all were told; empty: not known
+    secret: bytes = b""  # that rows are drawn with; empty: by the seed, as in a simulation
     device: torch.device = CPU  # where the tasks run
     secure: SiteSecure | None = None  # None: replies are not masked
     budget: SiteBudget | None = None  # of a private run; None: draws and noise come from the seed, as in a simulation
@@ -206,13 +211,18 @@ class SiteWorker:
         if (ask.secure is None) != (self.secure is None):
             here = "secure_aggregation = true" if self.secure is not None else "no secure aggregation"
             raise Refused(f"this site's config says {here}, and the server asks for the opposite")
-        self._allow(ask, record)
+        if self.plan is not None and ask.round >= self.plan.rounds:
+            limit = f"this site's policy says most_rounds = {self.plan.rounds}; the run is at {ask.round + 1}"
+            raise Refused(f"{limit}: raise it there, or give the site a config with more rounds")
         task, me = task_of(self.algorithm, ask.task), str(self.client)
         number = np.array([self.client], dtype=np.int64)
-        site = self._site(number, ClientKeys.of(self.seed, ask.round, ask.exchange, number))
+        seeded = ClientKeys.of(self.seed, ask.round, ask.exchange, number)
+        keys = ClientKeys.secret(self.secret, ask.round, ask.exchange) if self.secret else seeded
+        site = self._site(number, keys)
         start = ask.starts.get(me)
         memory = Memory() if start is None else Memory({self.client: self.versions.read(start, self.kinds)})
         own, sent = memory.read(task, site), require_record(record)
+        self._note(ask, sent, own)
         if self.budget is not None:
             site = self._site(number, self.budget.draws(ask, sent, own))
         new, reply = task(moved(own, self.device), moved(sent, self.device), site)
@@ -231,16 +241,17 @@ class SiteWorker:
         resident = None if isinstance(keys, SecretKeys) else self._resident  # those are drawn on the host
         return site_on(self.device, self.rows, client, cast(ClientKeys, keys), resident)
 
-    def _allow(self, ask: Ask, sent: object) -> None:
-        """Refuse a round too many, and every task of a run that evaluated a model other than its own."""
-        if self.most_rounds is not None and ask.round >= self.most_rounds:
-            limit = f"this site's policy says most_rounds = {self.most_rounds}; the run is at {ask.round + 1}"
-            raise Refused(f"{limit}: raise it there, or give the site a config with more rounds")
-        if self.models is None:
+    def _note(self, ask: Ask, sent: object, own: object) -> None:
+        """Note the question before it is answered; refuse one that the plan does not have."""
+        if self.questions is None or self.plan is None:
             return
-        if ask.exchange == 0 and is_record(sent):
-            self.models.task(ask.round, [value for _, value in tensors(sent)])
-        self.models.check()
+        if ask.secure is not None:
+            shares = {int(i): share for i, share in ask.secure.shares.items()}
+            if reason := self.plan.shares_objection(ask.task, shares, self.sizes):
+                self.questions.refuse(reason)
+        given = digest_of(ask.task, ask.round, ask.exchange, sent, own).hex()
+        carried = [digest(v) for _, v in tensors(sent)] if ask.exchange == 0 and is_record(sent) else []
+        self.questions.task(ask, self.plan, given, carried)
 
 
 def failed(nonce: str, reason: Exception, audit: AuditLog | None, occasion: Occasion) -> Message:

@@ -21,9 +21,9 @@ from fedsaddle.data.tables.agreed_encoding import encode
 from fedsaddle.data.tables.site_file import Part, SiteRows
 from fedsaddle.deployment.agreement import build_from
 from fedsaddle.deployment.audit import AuditLog, Occasion, log_to_folder
-from fedsaddle.deployment.ledger import digest
 from fedsaddle.deployment.messages import AgreeAsked, Answer, Ask, MeasureAsked, Request, read_payload, require_shape
 from fedsaddle.deployment.project import KIT_CONFIG
+from fedsaddle.deployment.questions import digest
 from fedsaddle.deployment.secure_site import NOTES, AnswerLogFile, SiteIdentity, SiteSecure, site_secure
 from fedsaddle.deployment.site import SiteService, read_kit
 from fedsaddle.deployment.site_measures import tell_own
@@ -189,9 +189,10 @@ class AgreedStudy:
             raise Refused(f"trial {name!r:.60} starts from another model, which has not come")
         config = self.plan.config(candidate, step, start if candidate.start is not None else None)
         settings = replace(own.settings, folder=self.folder / TRIALS)
-        policy = self.policy.model_copy(update={"most_runs": None})
-        policy.check(config, len(self.names))
-        made = TrialService(config, settings, policy, own.identity, "", own._rows(), {}, self.run, own.settings.folder)
+        self.policy.check(config, len(self.names))
+        made = TrialService(
+            config, settings, self.policy, own.identity, _read=own._rows(), study=self.run, home=own.settings.folder
+        )
         whole = name_of(self.run, name)
         agreed = {key: value for key, value in self.payload.items() if key != "plan"}
         made._runs[whole] = made._prepare(whole, {**agreed, "agreed": self.encoding(candidate)})

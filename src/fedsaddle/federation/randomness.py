@@ -7,6 +7,7 @@ in one numpy expression. Server draws come from numpy's Philox generator keyed b
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -53,6 +54,18 @@ class ClientKeys:
         """Keys that depend only on the arguments."""
         key = np.uint64(hash_words(seed, round, exchange))
         return cls(_mix(_mix(key + clients.astype(np.uint64) * _GAMMA) + _GAMMA))
+
+    @classmethod
+    def secret(cls, secret: bytes, round: int, exchange: int) -> ClientKeys:
+        """The key of one client, which only who has the secret can know.
+
+        Args:
+            secret: 32 random bytes of the client, for this run alone.
+            round: the round.
+            exchange: the exchange.
+        """
+        content = hashlib.sha256(secret + f"draws {round} {exchange}".encode()).digest()
+        return cls(np.frombuffer(content, dtype="<u8", count=1).astype(np.uint64))
 
     def words(self, step: int, size: int, stream: int = 0) -> Words:
         """`(C, size)` independent 64-bit words."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, get_args, get_type_hints, runtime_checkable
@@ -120,6 +120,16 @@ class PlansExchanges(Protocol):
 
     def planned_exchanges(self, rounds: int, clients: int) -> Iterable[PlannedExchange]:
         """Upper bounds on the exchanges of the first `rounds` rounds, with that number of clients."""
+        ...
+
+
+@runtime_checkable
+class AsksAgain(Protocol):
+    """An algorithm that asks for a task several times in a round, as the answers decide."""
+
+    @property
+    def asks_again(self) -> Mapping[str, int]:
+        """Task -> how often a round may have it beyond once, at most."""
         ...
 
 

@@ -25,7 +25,7 @@ LARGEST_VALUE = 2.0**22  # of a value: 4,194,304
 _CHUNK = 1 << 14  # numbers at a time: they stay in the cache
 SHARE_BITS = 60  # k of the shares
 LEAST_SITES = 3  # of a sum: of two, each would know the other's value
-LEAST_SHARE = 1e-3  # of the largest weight: three sites must weigh at least that, or the sum is one site's value
+LEAST_SHARE = 0.1  # of the largest weight: three sites must weigh at least that, or the sum is about one site
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
 

@@ -14,6 +14,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from fedsaddle.deployment.nvflare.own_keys import apply_requests, signing_keys
 from fedsaddle.deployment.project import (
     KIT_CONFIG,
     KIT_SETTINGS,
@@ -70,8 +71,8 @@ def provision(project: Project, folder: Path) -> list[Path]:
         for kit in kits.iterdir():
             if (kit / "local").is_dir():
                 _configure(project, kit, config)
-        if base_config(config).privacy.secure_aggregation:
-            write_site_keys({name: kits / name for name in project.names}, project.names)
+        apply_requests(folder, kits)
+        update_site_keys(project, folder)
     take_from_others(kits)
     return new
 
@@ -93,8 +94,25 @@ def renew(project: Project, folder: Path) -> list[Path]:
         for kit in present:
             (kit / "startup").rename(kit / f"startup-until-{stamp}")
             shutil.copytree(made / kit.name / "startup", kit / "startup")
+        apply_requests(folder, kits)
     take_from_others(kits)
     return present
+
+
+def update_server(project: Project, folder: Path) -> None:
+    """Write the settings of the server, such as the names of the sites, into its kit, if that is here."""
+    kit = folder / KITS / project.deployment.server
+    if (kit / "local").is_dir():
+        _configure(project, kit, folder / project.deployment.config)
+    update_site_keys(project, folder)
+
+
+def update_site_keys(project: Project, folder: Path) -> None:
+    """Write the public keys for secure aggregation into all kits, where the config asks for it; make missing ones."""
+    if base_config(folder / project.deployment.config).privacy.secure_aggregation:
+        kits = {name: folder / KITS / name for name in project.names}
+        if all(kit.is_dir() for kit in kits.values()):
+            write_site_keys(kits, project.names, signing_keys(folder))
 
 
 def _everybody(project: Project) -> tuple[str, ...]:
