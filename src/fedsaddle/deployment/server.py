@@ -12,7 +12,6 @@ import numpy as np
 from fedsaddle.config.run_config import require_same_config, settings_of, trackers_of
 from fedsaddle.config.schema import Config
 from fedsaddle.data.tables.columns import summarised
-from fedsaddle.data.tables.missing_told import missing_told
 from fedsaddle.deployment.agreed_groups import agreed_groups
 from fedsaddle.deployment.agreement import (
     Agreement,
@@ -20,6 +19,7 @@ from fedsaddle.deployment.agreement import (
     build_from,
     collect_keys,
     digests,
+    missing_told,
     require_secure,
 )
 from fedsaddle.deployment.audit import log_to_folder
