@@ -191,6 +191,12 @@ class BinCounts(_Sums):
         """The answer of a site without rows."""
         return cls(*(torch.zeros(1, 1 + groups, BINS, dtype=torch.float64) for _ in range(2)))
 
+    def of_groups(self) -> BinCounts:
+        """The same without the counts of all rows."""
+        up, down = self.positives.clone(), self.negatives.clone()
+        up[:, 0], down[:, 0] = 0, 0
+        return BinCounts(up, down)
+
     def histogram(self, line: int = 0) -> ScoreHistogram:
         """The counts of all rows, or of a group."""
         up, down = (side[0, line].round().long().numpy() for side in (self.positives, self.negatives))
