@@ -34,8 +34,8 @@ NOT_FOR_USERS = {  # protocols, bases to inherit from, and what the library says
     "at", "check_map", "check_number", "check_projection", "check_step", "classified", "inner_parts",
     "is_everywhere", "log_mean", "Differentiated", "Exponential", "MarginLoss", "Plain", "Position", "RatioCaps",
     "MeasureResult", "Scores", "WeightedScores", "Moments", "check_local_optimiser", "check_server_optimiser",
-    "check_regulariser", "divisor", "if_scheduled", "measures_of", "own_optimiser", "staged_at", "Objective", "SolverLimits",
-    "TorchLoss", "as_loss",
+    "divisor", "if_scheduled", "measures_of", "own_optimiser", "staged_at", "Objective", "SolverLimits",
+    "TorchLoss", "as_loss", "check_regulariser",
 }  # fmt: skip
 
 
