@@ -247,6 +247,7 @@ class Ends(NamedTuple):
 
     path: Path
     at: datetime
+    begins: datetime
 
     @property
     def day(self) -> str:
@@ -263,17 +264,21 @@ def first_to_end(folders: Sequence[Path]) -> Ends | None:
     found = []
     for path in sorted(path for folder in folders for name in NAMES for path in folder.glob(name)):
         try:
-            found.append(Ends(path, x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc))
+            one = x509.load_pem_x509_certificate(path.read_bytes())
+            found.append(Ends(path, one.not_valid_after_utc, one.not_valid_before_utc))
         except (ValueError, OSError):
             raise BadInput("certificate", str(path), "cannot be read; get the kit again") from None
     return min(found, key=lambda one: one.at, default=None)
 
 
 def check_kit(kit: Path, now: datetime | None = None) -> str | None:
-    """A warning if a certificate of the kit ends within 30 days; raise `BadInput` if it has ended."""
+    """A warning if a certificate of the kit ends within 30 days; raise `BadInput` if it has ended, or not begun."""
     found, now = first_to_end([kit / "startup"]), now or datetime.now(UTC)
     if found is None:
         return None
+    if found.begins > now:  # connections would be refused again and again, without a word why
+        begins = f"the certificate {found.path.name} begins only at {found.begins:%Y-%m-%d %H:%M} UTC"
+        raise BadInput("clock", f"{now:%Y-%m-%d %H:%M} UTC", f"{begins}; set the clock of this machine")
     if found.at <= now:
         remedy = "ask who made the kit for a new one: fedsaddle deploy renew makes them"
         raise BadInput("certificate", str(found.path), f"ended on {found.day}; {remedy}")
