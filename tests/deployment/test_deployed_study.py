@@ -25,7 +25,7 @@ from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.site_rows import SiteSettings
 from fedsaddle.deployment.study_questions import ScoredModel, StudyQuestions
 from fedsaddle.deployment.study_site import StudySite, units_of
-from fedsaddle.errors import BadCheckpoint, TooFewAnswered
+from fedsaddle.errors import BadCheckpoint, BadInput, TooFewAnswered
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message, pack, unpack
 from fedsaddle.metrics.ranking import rank
@@ -319,3 +319,79 @@ def test_a_site_that_leaves_before_the_end_loses_nothing(tmp_path):
     assert again.notes == ()
     assert (tmp_path / "disk-3" / "trial" / "model" / "report.html").exists()
     assert again.summary.pooled == result.summary.pooled
+
+
+class Unsteady(InProcess):
+    """A network that loses one site's messages of the first trials."""
+
+    lost: int = 3
+    until: bytes = b""  # a word of the first message that arrives again
+    back: bool = False
+
+    def exchange(self, clients, content, least, timeout):
+        self.back = self.back or self.until in content
+        begun = b'"facts"' in content or b'"counts"' in content or b'"study"' in content
+        there = [i for i in clients if i != self.lost or self.back or begun]
+        return super().exchange(there, content, least, timeout)
+
+
+def test_a_site_that_joins_late_takes_part_from_then_on(tmp_path):
+    plan = small_plan()
+    plan = replace(plan, candidates=plan.candidates[:2])
+    made = sites_of(plan, tmp_path)
+    transport = Unsteady({i: site.answer for i, site in made.items()})
+    transport.until = b"trial.logistic"
+    result = DeployedStudy(plan, "trial", SITES, tmp_path / "out", Patience(patience=0.0, minimum=3)).go(transport)
+    assert result.notes == ()
+    told = result.summary.sites["west"]
+    assert any(reason.startswith("did not answer") for reason in told.left_out)
+    assert told.answered > 0
+    assert set(result.summary.scores.sites) == set(SITES)
+    assert (tmp_path / "disk-3" / "trial" / "model" / "report.html").exists()
+
+
+def test_a_candidate_that_diverges_is_a_line_of_the_trials(tmp_path):
+    plan = small_plan()
+    wild = replace(plan.candidates[2], name="wild", steps=(9e5, 8e5), start=None, step_form="constant",
+                   algorithm="FedAvg", options={"local_steps": 8, "batch_size": 32},
+                   problem={"name": "supervised", "loss": "logistic", "l2": 1.0})  # fmt: skip
+    plan = replace(plan, candidates=(*plan.candidates[:2], wild))
+    result = study(plan, sites_of(plan, tmp_path), tmp_path / "out")
+    said = [t.note for t in result.choice.trials if t.candidate == "wild"]
+    assert said
+    assert all("diverged" in note for note in said), said
+    assert result.choice.name == plan.candidates[1].name
+
+
+def test_a_site_without_test_positives_counts_in_the_sum_only(tmp_path):
+    plan = small_plan()
+    plan = replace(plan, candidates=plan.candidates[:2])
+    made = sites_of(plan, tmp_path)
+    path = made[2].settings.data
+    rows = pd.read_csv(path)
+    keep = rows[rows["died"] == 1].index[:1]  # one patient's, which is for training
+    rows["died"] = 0
+    rows.loc[keep, "died"] = 1
+    rows.to_csv(path, index=False)
+    result = study(plan, made, tmp_path / "out")
+    own = result.summary.scores.sites["east"]
+    assert (own.positives, own.auroc) == (0, None)
+    assert own.negatives > 0
+    assert result.summary.to_dict()["pooled"]["choice"]["auroc"]["value"] > 0.6
+    page = (tmp_path / "disk-2" / "trial" / "model" / "report.html").read_text()
+    assert "rows of one class only" in page
+
+
+def test_two_sites_have_no_masks_and_say_so(tmp_path):
+    plan = small_plan(cell=5, secure=True)
+    made = sites_of(plan, tmp_path, SitePolicy(minimum_rows=10, minimum_sites=1))
+    transport = InProcess({i: made[i].answer for i in (0, 1)})
+    two = DeployedStudy(plan, "trial", SITES[:2], tmp_path / "out", Patience(patience=0.0))
+    with pytest.raises(BadInput, match=r"sites = 2: secure aggregation needs at least 3 in each sum"):
+        two.go(transport)
+    plan = small_plan()
+    plan = replace(plan, candidates=plan.candidates[:2])
+    made = sites_of(plan, tmp_path / "open")
+    transport = InProcess({i: made[i].answer for i in (0, 1)})
+    result = DeployedStudy(plan, "trial", SITES[:2], tmp_path / "open" / "out", Patience(patience=0.0)).go(transport)
+    assert len(result.summary.scores.sites) == 2

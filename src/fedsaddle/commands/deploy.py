@@ -190,9 +190,13 @@ def attach(
 ) -> None:
     """Follow a run that somebody else has submitted, and fetch its results."""
     from fedsaddle.commands.run_deployed import attach_to
+    from fedsaddle.commands.run_study import attach_to_study
+    from fedsaddle.deployment.project import read_project
+    from fedsaddle.studies.study_plan import is_study
 
+    path = folder / read_project(folder).deployment.config
     try:
-        raise typer.Exit(attach_to(run, folder, out))
+        raise typer.Exit(attach_to_study(path, run, out) if is_study(path) else attach_to(run, folder, out))
     except KeyboardInterrupt:
         raise typer.Exit(output.interrupted("detached; the run goes on")) from None
 

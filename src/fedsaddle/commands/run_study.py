@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedsaddle.commands.output import output, say
 from fedsaddle.commands.progress import Display
 from fedsaddle.commands.report import emit_run, print_report
 from fedsaddle.commands.run_deployed import RunEnded
 from fedsaddle.deployment.project import (
+    Project,
     check_kit,
     read_project,
     require_deployable,
@@ -24,6 +26,9 @@ from fedsaddle.report.tables import choice_table
 from fedsaddle.runs.folder import RunFolder, only_writer, write_progress
 from fedsaddle.studies.study_plan import StudyPlan, read_plan
 from fedsaddle.text import visible
+
+if TYPE_CHECKING:
+    from fedsaddle.deployment.nvflare.session import NVFlareSession
 
 INTERRUPTED = 130
 
@@ -43,10 +48,38 @@ def run_study(path: Path, out: Path | None, resume: bool) -> int:
 
 
 def _run(path: Path, folder: RunFolder, resume: bool) -> int:
+    plan, project, connect, warning = _prepared(path)
+    make_folder("out", folder.path)
+    folder.refuse_links()
+    with only_writer(folder.path):
+        name = _resumed(plan, folder) if resume else _new(plan, folder)
+        return _follow(plan, project, connect, folder, name, warning, resume)
+
+
+def attach_to_study(path: Path, run: str, out: Path | None) -> int:
+    """Follow a study that is at the server, whoever submitted it, and fetch its results."""
+    plan, project, connect, warning = _prepared(path)
+    with connect() as session:
+        job = session.find(run)
+        if job is None:
+            known = ", ".join(session.run_names()[-10:]) or "none"
+            raise MissingData(f"study {run!r}: the server knows no such study; the last ones are: {known}")
+    folder = RunFolder(path.parent / "runs" / run if out is None else out)
+    make_folder("out", folder.path)
+    folder.refuse_links()
+    with only_writer(folder.path):
+        if not folder.deployment.exists() and not folder.holds_run:
+            write_json(folder.deployment, {"run": run, "plan": plan.digest()})
+        elif not folder.deployment.exists() or _resumed(plan, folder) != run:
+            raise BadInput("out", str(folder.path), "holds another run; choose another folder")
+        return _follow(plan, project, connect, folder, run, warning, True, job)
+
+
+def _prepared(path: Path) -> tuple[StudyPlan, Project, Callable[[], NVFlareSession], str | None]:
+    """The plan, its project, how to connect, and a warning of the certificates."""
     require_nvflare()
     from fedsaddle.deployment.nvflare.provision import KITS
     from fedsaddle.deployment.nvflare.session import NVFlareSession
-    from fedsaddle.deployment.nvflare.supervise import Supervisor
 
     plan, project = read_plan(path), read_project(path.parent)
     require_deployable(plan.base)
@@ -57,29 +90,35 @@ def _run(path: Path, folder: RunFolder, resume: bool) -> int:
         return NVFlareSession(project.admin, kit, project.deployment.patience)
 
     connect()  # fail before anything is written if there is no kit
-    warning = check_kit(kit)
-    make_folder("out", folder.path)
-    folder.refuse_links()
-    with only_writer(folder.path):
-        name = _resumed(plan, folder) if resume else _new(plan, folder)
-        with Display("study") as display:
-            if warning:
-                display.warn(warning)
-            display.say(f"study {name} at {len(project.names)} sites: {', '.join(project.names)}")
+    return plan, project, connect, check_kit(kit)
 
-            def on_progress(content: dict[str, Any]) -> None:
-                write_progress(folder.progress, content)
-                done, rounds, trial = content.get("round", 0), content.get("rounds", 1), content.get("trial", "")
-                display.show(str(trial), done, rounds, f"{done}/{rounds}")
-                display.line(f"{trial}: round {done} of {rounds}")
 
-            supervisor = Supervisor(
-                project, connect, plan, name, display.say, lambda record: None, resumed=resume, on_progress=on_progress
-            )
-            outcome = supervisor.go(folder.path)
-        if outcome["code"]:
-            raise RunEnded(outcome["message"], outcome["code"])
-        return _show(folder)
+def _follow(
+    plan: StudyPlan, project: Project, connect: Callable[[], NVFlareSession], folder: RunFolder, name: str,
+    warning: str | None, resumed: bool, job: str | None = None,
+) -> int:  # fmt: skip
+    """Follow the study to its end, and print it."""
+    from fedsaddle.deployment.nvflare.supervise import Supervisor
+
+    with Display("study") as display:
+        if warning:
+            display.warn(warning)
+        display.say(f"study {name} at {len(project.names)} sites: {', '.join(project.names)}")
+
+        def on_progress(content: dict[str, Any]) -> None:
+            write_progress(folder.progress, content)
+            done, rounds, trial = content.get("round", 0), content.get("rounds", 1), content.get("trial", "")
+            display.show(str(trial), done, rounds, f"{done}/{rounds}")
+            display.line(f"{trial}: round {done} of {rounds}")
+
+        supervisor = Supervisor(
+            project, connect, plan, name, display.say, lambda record: None, resumed=resumed, job=job,
+            attached=job is not None, on_progress=on_progress,
+        )  # fmt: skip
+        outcome = supervisor.go(folder.path)
+    if outcome["code"]:
+        raise RunEnded(outcome["message"], outcome["code"])
+    return _show(folder)
 
 
 def _new(plan: StudyPlan, folder: RunFolder) -> str:

@@ -176,7 +176,7 @@ class GroupLosses(DocumentPart):
     """The weight of each group at the end of training, where the choice was trained for groups."""
 
 
-class ComparedModels(DocumentPart):
+class SearchFigures(DocumentPart):
     """The figures of a search on the test rows."""
 
     choice: ModelFigures
@@ -575,7 +575,7 @@ class SearchSummary(Summary):
     aim: str
     reason: str
     step: float
-    pooled: ComparedModels
+    pooled: SearchFigures
     probabilities: Probabilities
     threshold: ChosenThreshold
     rows: dict[PartName, RowCounts]

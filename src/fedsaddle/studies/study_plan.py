@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -59,7 +59,7 @@ class CandidateSection(BaseModel):
     name: str = Field(min_length=1, max_length=60)
     about: str = Field("", max_length=200)
     rounds: int = Field(100, ge=1, le=100_000)
-    steps: list[float] = Field(min_length=1, max_length=10)
+    steps: list[Annotated[float, Field(gt=0, lt=1e6)]] = Field(min_length=1, max_length=10)
     step_form: Literal["cosine", "staged", "constant", "shrinkage", "none"] = "cosine"
     evaluations: int = Field(0, ge=0, le=1000)  # of a run, to choose its best round; 0: the last one is taken
     patience: int | None = Field(None, ge=1)

@@ -1,0 +1,83 @@
+"""A study with real NVFlare processes: by the commands of the docs, killed in the middle, to the same bits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from real import Federation, ends, fedsaddle, free_ports, wait
+from safetensors.torch import load_file
+from test_deployed_study import SITES, small_plan, study, with_keys, write_rows
+
+from fedsaddle.deployment.site_policy import SitePolicy
+from fedsaddle.deployment.site_rows import SiteSettings
+from fedsaddle.deployment.study_site import StudySite
+from fedsaddle.studies.study_plan import StudyPlan
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("nvflare")
+
+
+def made(folder: Path) -> tuple[Federation, StudyPlan]:
+    """A project by `deploy init` from a sample, with shorter candidates; its kits, not started."""
+    files = write_rows(folder / "rows")
+    sample = pd.concat([pd.read_csv(path).assign(hospital=name) for name, path in files.items()])
+    sample.to_csv(folder / "sample.csv", index=False)
+    roles = ("--label", "died", "--site-column", "hospital", "--patient", "patient")
+    where = ("--data", f"{folder}/rows/{{site}}.csv", "--server", "localhost")
+    ends(fedsaddle("deploy", "init", folder, "--sample", folder / "sample.csv", *roles, *where))
+    plan = small_plan(cell=5, secure=True)
+    (folder / "study.toml").write_text(plan.to_toml())
+    text, ports = (folder / "deployment.toml").read_text(), free_ports(2)
+    text = text.replace("port = 8002", f"port = {ports[0]}", 1).replace("port = 8003", f"port = {ports[1]}")
+    (folder / "deployment.toml").write_text(text.replace("timeout = 60.0", "timeout = 20.0"))
+    ends(fedsaddle("deploy", "provision", folder))
+    return Federation(folder), plan
+
+
+def test_a_study_that_is_killed_twice_ends_as_one_that_is_not(tmp_path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    federation, plan = made(folder)
+    out = folder / "runs" / "first"
+
+    def trials() -> list[str]:
+        path = federation.kit("localhost") / "fedsaddle"
+        return sorted(p.parent.name for p in path.glob("*/trials/*/after-*.json"))
+
+    try:
+        federation.start("localhost", *SITES)
+        federation.submitted.append(process := fedsaddle("run", folder / "study.toml", "--out", out))
+        wait(lambda: len(trials()) >= 1, 240, process)
+        federation.kill("localhost")
+        federation.start("localhost")
+        wait(lambda: len(trials()) >= 4, 240, process)
+        federation.kill("south")
+        federation.start("south")
+        said = ends(process)
+    finally:
+        federation.stop()
+    assert "written to" in said
+    policy = SitePolicy(minimum_rows=10)
+    services = {
+        i: StudySite(plan, SiteSettings(name, folder / "rows" / f"{name}.csv", tmp_path / f"disk-{i}"), policy)
+        for i, name in enumerate(SITES)
+    }
+    whole = study(plan, with_keys(services, tmp_path), tmp_path / "whole")
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["choice"] == whole.choice.name
+    ours, theirs = load_file(out / "model.safetensors"), load_file(tmp_path / "whole" / "model.safetensors")
+    assert summary["pooled"] == whole.summary.to_dict()["pooled"]
+    for name, value in theirs.items():
+        assert torch.equal(ours[name], value), name
+    for name in SITES:
+        homes = list((federation.kit(name) / "fedsaddle").glob("*/model/report.html"))
+        assert len(homes) == 1, name
+    new = pd.read_csv(folder / "rows" / "north.csv").drop(columns=["died", "patient"])
+    new.to_csv(tmp_path / "new.csv", index=False)
+    said = ends(fedsaddle("predict", homes[0].parent, tmp_path / "new.csv", "--out", tmp_path / "p.csv"))
+    assert "160 rows" in said
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 160
