@@ -85,7 +85,12 @@ resubmit = 5                     # how often to resubmit a run that ended early
 
 
 class ProjectSite(BaseModel):
-    """[sites.NAME]: the data of one site."""
+    """[sites.NAME]: the data of one site.
+
+    Args:
+        data: path of its table, at the site.
+        test_data: path of a table with test rows.
+    """
 
     model_config = _STRICT
     data: str
@@ -93,7 +98,23 @@ class ProjectSite(BaseModel):
 
 
 class Deployment(BaseModel):
-    """[deployment]: the server, and how long it waits."""
+    """[deployment]: the server, and how long it waits.
+
+    Args:
+        name: of the deployment.
+        config: file of the run.
+        server: host name by which sites reach the server.
+        port: that sites connect to.
+        admin_port: that users connect to.
+        minimum: sites that must be up.
+        timeout: seconds for an exchange.
+        grace: more seconds for slow sites, once the minimum has answered.
+        patience: seconds to wait while fewer answer.
+        resubmit: how often a job is submitted again.
+        poll: seconds between two looks of a site for work.
+        most_bytes: of one reply.
+        certificate_days: how long a new root lasts.
+    """
 
     model_config = _STRICT
     name: str
@@ -112,7 +133,12 @@ class Deployment(BaseModel):
 
 
 class Project(BaseModel):
-    """A deployment.toml file."""
+    """A deployment.toml file.
+
+    Args:
+        deployment: the server, and how long it waits.
+        sites: the sites by name, without those that have left.
+    """
 
     model_config = _STRICT
     deployment: Deployment
@@ -243,7 +269,13 @@ NAMES = ("*.crt", "rootCA.pem")
 
 
 class Ends(NamedTuple):
-    """The end of the first certificate that ends."""
+    """The end of the first certificate that ends.
+
+    Args:
+        path: of the certificate.
+        at: when it ends.
+        begins: when it begins.
+    """
 
     path: Path
     at: datetime
