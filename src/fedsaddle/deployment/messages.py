@@ -461,6 +461,7 @@ class MeasureAsked(MessagePart):
         part: the rows to measure it on.
         rounds: that were done before.
         cuts: first bins of alarms.
+        groups: numbers of the agreed groups to count apart.
         secure: None: score counts are not masked.
     """
 
@@ -471,6 +472,7 @@ class MeasureAsked(MessagePart):
     part: Literal["train", "validation", "test"]
     rounds: Annotated[int, Field(ge=0, le=10**9)] = 0
     cuts: Annotated[list[Annotated[int, Field(ge=0, le=10**6)]], Field(max_length=100)] = []
+    groups: Annotated[list[Annotated[int, Field(ge=0, lt=1000)]], Field(max_length=100)] = []
     secure: SecureCohort | None = None
 
 
@@ -484,6 +486,7 @@ class SpreadAsked(MeasureAsked):
 
     positives: Tensor
     negatives: Tensor
+    group: Annotated[int, Field(ge=0, lt=1000)] | None = None  # among the agreed ones; None: all rows
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

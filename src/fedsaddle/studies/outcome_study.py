@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -38,6 +38,10 @@ from fedsaddle.studies.site_questions import Model
 from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.studies.table_study import StudyOptions, settings_of
 from fedsaddle.text import safe_cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 LEAST_ROWS = 10  # of a site or a group whose figures are shown
 LEAST_EVENTS = 5
@@ -379,7 +383,7 @@ class OutcomeStudy:
     encoder: Encoder | None = None  # of later rows
     site: str | None = None
 
-    def predict(self, rows: Any) -> Floats:
+    def predict(self, rows: pd.DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]]) -> Floats:
         """For each of some rows the probability of each class, the number, the rate, or the relative hazard.
 
         Args:
@@ -391,8 +395,14 @@ class OutcomeStudy:
         found = self.outcome.predictions(self._scores(rows))
         return np.exp(found) if self.outcome.kind == "survival" else found
 
-    def predict_survival(self, rows: Any, times: Sequence[float]) -> Floats:
+    def predict_survival(
+        self, rows: pd.DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]], times: Sequence[float]
+    ) -> Floats:
         """The probability of no event by each of some times, `(rows, times)`.
+
+        Args:
+            rows: a DataFrame with the columns of the table, a dictionary or a list of them.
+            times: in the unit of the table.
 
         Raises:
             BadInput: for another outcome, for a missing column, and for cells that cannot be read.
@@ -403,7 +413,7 @@ class OutcomeStudy:
         scores = self._scores(rows)
         return np.stack([baseline.survival(scores, time) for time in times], 1)
 
-    def _scores(self, rows: Any) -> Floats:
+    def _scores(self, rows: object) -> Floats:
         assert self.encoder is not None
         return self.choice.chosen.rank(torch.from_numpy(self.encoder.encode_later(rows, self.site)))
 
