@@ -35,6 +35,8 @@ def made(folder: Path) -> tuple[Federation, StudyPlan]:
     text = text.replace("port = 8002", f"port = {ports[0]}", 1).replace("port = 8003", f"port = {ports[1]}")
     (folder / "deployment.toml").write_text(text.replace("timeout = 60.0", "timeout = 20.0"))
     ends(fedsaddle("deploy", "provision", folder))
+    for name in SITES:  # draws by the seed, so that a simulation has the same bits
+        (folder / "kits" / name / "site-policy.toml").write_text('draws = "seed"\nminimum_rows = 10\n')
     return Federation(folder), plan
 
 
@@ -61,7 +63,7 @@ def test_a_study_that_is_killed_twice_ends_as_one_that_is_not(tmp_path):
     finally:
         federation.stop()
     assert "written to" in said
-    policy = SitePolicy(minimum_rows=10)
+    policy = SitePolicy(minimum_rows=10, draws="seed")
     services = {
         i: StudySite(plan, SiteSettings(name, folder / "rows" / f"{name}.csv", tmp_path / f"disk-{i}"), policy)
         for i, name in enumerate(SITES)
