@@ -20,9 +20,8 @@ import pandas as pd
 
 from fedsaddle.config.run_config import run_config
 from fedsaddle.config.schema import validate_config
-from fedsaddle.metrics.membership import attack_auroc, likelihood_ratio
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.studies.release_check import check_release
+from fedsaddle.studies.release_check import attack_auroc, check_release, likelihood_ratio
 
 MODELS = {"network": {"name": "mlp", "hidden": [256]}, "regression": {"name": "logistic"}}
 

@@ -21,7 +21,6 @@ LEAVES = {
     "own_code",
     "processes",
     "text",
-    "threads",
     "__version__",
 }  # modules that anybody may import
 MAY_IMPORT = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedsaddle as fs
-from fedsaddle.threads import in_parallel, one_torch_thread, thread_budget
+from fedsaddle.processes import in_parallel, one_torch_thread, thread_budget
 
 STATE = ContextVar("state", default="outside")
 

@@ -93,6 +93,7 @@ _NAMES = {
     "deployment.local_study": "study_at_sites",
     "estimators.classifier": "FederatedClassifier",
     "estimators.regressor": "FederatedRegressor",
+    "estimators.survival": "FederatedSurvival",
     "federation.clients": "Batch Clients ClientsState Remembers Site Task merge_repeats",
     "federation.randomness": "ClientKeys",
     "federation.records": "Averaged ExactBounds Holds Parameters PerClient PerSample Pooled UpdateOf",
@@ -239,6 +240,7 @@ if TYPE_CHECKING:
     from fedsaddle.errors import TooFewAnswered as TooFewAnswered
     from fedsaddle.estimators.classifier import FederatedClassifier as FederatedClassifier
     from fedsaddle.estimators.regressor import FederatedRegressor as FederatedRegressor
+    from fedsaddle.estimators.survival import FederatedSurvival as FederatedSurvival
     from fedsaddle.federation.clients import Batch as Batch
     from fedsaddle.federation.clients import Clients as Clients
     from fedsaddle.federation.clients import ClientsState as ClientsState

@@ -176,7 +176,7 @@ def test_the_rarer_label_is_the_positive_one_unless_named(tmp_path):
         (("--label", "outcome"), "--site is missing: name a column of"),
         (("--site", "clinic", "--label", "outcome"), "--site = 'clinic': there is no such column"),
         (("--site", "hospital", "--label", "outcom"), "did you mean 'outcome'?"),
-        (("--site", "hospital", "--label", "outcome", "--positive", "ill"), "--positive = 'ill': is no value"),
+        (("--site", "hospital", "--label", "outcome", "--positive", "ill"), "--positive = 'ill': is not a value"),
         (("--site", "hospital", "--label", "outcome", "--image", "file"), "--image = 'file': there is no such column"),
     ],
 )

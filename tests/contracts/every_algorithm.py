@@ -222,6 +222,7 @@ TABLE = [
     Case("NPA", CodaPlus, STAGES | {"local_steps": 1}, MINIMAX),
     Case("CODASCA", Codasca, STAGES, EVERY_MINIMAX),
     Case("CODASCA, all, root", Codasca, STAGES | {"sampled_clients": None, "global_step": "sqrt"}, (AUC_MARGIN, GAME)),
+    Case("CODASCA, Adam", Codasca, STAGES | {"local_optimiser": Adam(), "primal_step": Geometric(0.02, 0.5)}, (GAME,), slow=True),  # noqa: E501
     Case("CODASCA, random", Codasca, STAGES | {"output": "random", "global_step": 1.1}, MINIMAX),
     Case("CODASCA, momentum", Codasca, STAGES | {"momentum": 0.9}, (GAME,)),
     Case("CODASCA, average", Codasca, STAGES | {"output": "average"}, MINIMAX),

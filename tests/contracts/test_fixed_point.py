@@ -139,3 +139,14 @@ def test_a_minimum_of_pairs_is_kept(name: str) -> None:
     least, risks = float(objective(best)), [float(objective(s.w)) for s in states]
     assert risks[0] == pytest.approx(least)
     assert np.mean(risks[-20:]) < 1.02 * least
+
+
+def test_adam_of_corrected_gradients_keeps_a_saddle_and_adam_of_own_gradients_does_not() -> None:
+    """Rescaled, the long gradients of unlike clients no longer add up to nothing; corrected ones are short."""
+    problem, rows = game()
+    how = {"local_optimiser": fs.optimisers.Adam(epsilon=0.1), "primal_step": 0.02, "dual_step": 0.02, "local_steps": 3}
+    corrected = fs.Codasca(problem=problem, stage_rounds=1000, proximal=0.0, **how)
+    own = fs.LocalSgda(problem=problem, **how)
+    far = [float(a.model(play(a, vectorised(rows), 300)[-1]).square().sum()) for a in (corrected, own)]
+    assert far[0] < 1e-20
+    assert far[1] > 1e-2

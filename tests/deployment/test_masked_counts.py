@@ -235,6 +235,36 @@ def test_own_figures_that_cannot_be_are_a_fault_of_the_site(change, tmp_path):
         check_measurements(0, {**reply, "own": change(own)}, {"loss"}, 50, 1)
 
 
+def test_agreed_groups_have_the_figures_of_their_rows(tmp_path):
+    """A group that one site alone has is not summed, and a group with few rows has no figures."""
+    tables = [table(i, 60) for i in range(3)]
+    for k, rows in enumerate(tables):
+        rows["sex"] = np.where(np.arange(len(rows)) % 5 < 2, "F", "M")
+        rows.loc[np.arange(len(rows)) % 2 == 0, "sex"] = "other" if k == 0 else "M"
+    stored = given(together=True).model_dump(mode="json")
+    stored["data"] |= {"groups": ["sex"], "categories": {"sex": ["F", "M", "other"]}, "stratify": True}
+    cfg = validate_config(stored)
+    services = made(cfg, tmp_path, tables)
+    result = go(cfg, services, tmp_path / "out")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert set(summary["scores"]["groups"]) == {"sex"}
+    found = {one["group"]: one for one in summary["scores"]["groups"]["sex"]}
+    assert set(found) == {"F", "M"}, "the third is at one site"
+    scores, y, _, units = test_rows(services, result)
+    words = np.concatenate([site._rows().groups[0]["sex"][site._rows().parts["test"][1]] for site in services.values()])
+    for name, own in found.items():
+        rows = words == name
+        exact = rank(scores[rows], y[rows], [0, rows.sum()], ["own"], units=units[rows]).clients[0]
+        assert (own["positives"], own["negatives"]) == (exact.positives, exact.negatives)
+        assert own["auroc"]["value"] == pytest.approx(exact.auroc.value, abs=0.01)
+        assert own["auroc"]["interval"] == pytest.approx([exact.auroc.low, exact.auroc.high], abs=0.01)
+    blocks = score_counts(read_run(tmp_path / "out")).blocks
+    shown = next(block for block in blocks if getattr(block, "heads", [""])[0] == "column")
+    assert [row[1] for row in shown.rows] == ["F", "M"]
+    sums = summary["secure_aggregation"]["sums"]
+    assert "BinCounts.positives" in sums
+
+
 def test_the_best_round_is_chosen_by_the_summed_counts(tmp_path):
     cfg = given(select="auroc")
     services = made(cfg, tmp_path, [table(i, 30) for i in range(3)])

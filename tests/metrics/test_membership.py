@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedsaddle.metrics.membership import attack_auroc, confidences, likelihood_ratio, private_bound
+from fedsaddle.studies.release_check import attack_auroc, confidences, likelihood_ratio, private_bound
 
 
 def literal(target, shadows, trained):

@@ -130,6 +130,16 @@ def test_a_group_with_a_small_count_is_not_told_by_the_others():
     assert "c" in left_out
 
 
+def test_groups_do_not_tell_the_few_rows_outside_of_them():
+    *_, whole, asked = grouped(4)
+    scores, y, _, group, *_ = grouped(4)
+    few = np.flatnonzero((group == 2) & (y == 1))[:2]  # two positives in no group
+    own = (group == 2) & ~np.isin(np.arange(len(y)), few)
+    asked["c"] = SummedScores((BinCounts.of(scores, y, [own]).histogram(1),), 5)
+    left_out = [one.name for one in groups_of_sums(whole, asked) if one.auroc is None]
+    assert len(left_out) == 1
+
+
 def test_tables_of_groups_are_left_out_where_the_rest_has_a_small_cell():
     *_, whole, asked = grouped(4)
     high = int(bins_of(np.sort(grouped(4)[0])[-2:-1])[0])  # above it are two rows

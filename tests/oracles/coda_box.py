@@ -66,7 +66,23 @@ def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_b
     return out
 
 
-def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, by_rows=False, warm=None, mu=0.0):  # noqa: E741
+def codasca(
+    world,
+    T,
+    m,
+    R,
+    I,  # noqa: E741
+    eta,
+    eta_g,
+    gamma,
+    batch,
+    output,
+    project=free,
+    by_rows=False,
+    warm=None,
+    mu=0.0,
+    adam=None,
+):
     """With `m < N` clients that are not asked keep their variates, and c is the mean of all.
 
     `mu` is the momentum: each direction is mixed with d, the mean of all directions of the round before.
@@ -82,6 +98,8 @@ def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, b
         vs, alphas, went_v, went_a = {}, {}, {}, {}
         for k in world.answered(drawn.cohort, round, 0):
             v_k, alpha_k, used_v, used_a, along_v, along_a = v, alpha, [], [], [], []
+            plain = lambda g, w: g  # noqa: E731
+            turn_v, turn_a = (adam(), adam()) if adam else (plain, plain)
             for t in range(I(s)):
                 gv, ga = gradients(v_k, alpha_k, world.rows(round, 0, k, t, batch))
                 gv = gv + gamma * (v_k - v_0)  # of F_k^s
@@ -89,8 +107,8 @@ def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, b
                 used_a.append(ga)
                 along_v.append((1 - mu) * (gv - ck_v[k] + c_v) + mu * d_v)
                 along_a.append((1 - mu) * (ga - ck_a[k] + c_a) + mu * d_a)
-                v_k = v_k - step * along_v[-1]
-                alpha_k = project(alpha_k + step * along_a[-1])
+                v_k = v_k - step * turn_v(along_v[-1], v_k)
+                alpha_k = project(alpha_k + step * turn_a(along_a[-1], alpha_k))
             ck_v[k] = mean(used_v)  # eq. (7): the gradients actually used
             ck_a[k] = mean(used_a)
             vs[k], alphas[k] = v_k, alpha_k

@@ -4,10 +4,13 @@ import torch
 from agreement import ENGINES, ROWS, SEED, Losing, agree
 from argmax import ball, free
 from coda_box import coda_plus, codasca
+from fedavg_box import AdamByHand
 from game import GameWorld, problem
 
 import fedsaddle as fs
 from fedsaddle import Coda, CodaPlus, Codasca
+from fedsaddle.errors import BadInput
+from fedsaddle.numerics.optimisers import Adam
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.numerics.schedules import Geometric
 from small import play
@@ -87,6 +90,28 @@ def test_codasca_with_momentum(engine, who, project, by_hand):
     agree([algorithm.model(s) for s in states], expected["x"])
     agree([algorithm.dual(s) for s in states], expected["y"])
     assert np.abs(np.stack(expected["x"]) - np.stack(without["x"])).max() > 1e-3
+
+
+@engines
+@cohorts
+@pytest.mark.parametrize(("project", "by_hand"), [({}, free), ({"project_y": Ball(0.4)}, ball(0.4))])
+def test_codasca_with_adam(engine, who, project, by_hand):
+    """Adam of the corrected gradients, of both players."""
+    m, lost = CASES[who]
+    algorithm = Codasca(problem=problem(**project), sampled_clients=m, local_optimiser=Adam(), **GROWING, **EXACT)
+    states, _ = library(algorithm, engine, lost)
+    expected, plain = (box(codasca, m or 6, lost, project=by_hand, eta_g=1.0, adam=a) for a in (AdamByHand, None))
+    agree([algorithm.model(s) for s in states], expected["x"])
+    agree([algorithm.dual(s) for s in states], expected["y"])
+    for key in ("cx", "cy"):
+        found = np.stack([np.broadcast_to(getattr(s, key), 4) for s in states])
+        np.testing.assert_allclose(found, np.stack(expected[key]), rtol=0, atol=1e-10)
+    assert np.abs(np.stack(expected["x"]) - np.stack(plain["x"])).max() > 1e-3
+
+
+def test_adam_and_momentum_are_not_both():
+    with pytest.raises(BadInput, match=r"momentum = 0\.5"):
+        Codasca(problem=problem(), momentum=0.5, local_optimiser=Adam())
 
 
 @engines

@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import fedsaddle as fs
+from fedsaddle.cli import app
 from fedsaddle.documents.files import RunFiles
 from fedsaddle.documents.summary import OutcomeSummary
 from fedsaddle.errors import BadInput, NotGiven
@@ -101,6 +103,16 @@ def test_the_files_and_the_summary(kind, studies):
     assert {group.name for group in stored.groups["sex"]} == {"f", "m"}
     assert (kind == "classes") == (not stored.calibration)
     assert (kind == "survival") == bool(stored.curves)
+    predictions = pd.read_csv(found.folder / "predictions.csv")
+    assert len(predictions) == stored.rows["test"]
+    label = {"number": "score", "count": "falls", "classes": "stage", "survival": "days"}[kind]
+    own = predictions["time" if kind == "survival" else "label"]
+    assert (own.to_numpy() == rows()[label].to_numpy()[predictions["row"]]).all() or kind in ("number", "survival")
+    one = "log_hazard_ratio" if kind == "survival" else "prediction"
+    first = predictions["probability of I"] if kind == "classes" else predictions[one]
+    again = found.predict(rows().iloc[predictions["row"]])
+    again = again[:, 0] if kind == "classes" else np.log(again) if kind == "survival" else again
+    np.testing.assert_allclose(first, again, rtol=1e-4, atol=1e-5)
     page = (found.folder / "report.html").read_text()
     assert "At which site it is worst" in page
     assert "Left out" not in page
@@ -121,7 +133,7 @@ def test_what_is_learnt_is_better_than_nothing(kind, studies):
 
 
 @each
-def test_the_loader_predicts_as_the_study(kind, studies):
+def test_the_loader_predicts_as_the_study(kind, studies, tmp_path):
     found, frame = studies(kind), rows().drop(columns=list(COLUMNS)).iloc[:20]
     spec = importlib.util.spec_from_file_location(f"load_{kind}", found.folder / "load_model.py")
     own = importlib.util.module_from_spec(spec)
@@ -133,6 +145,13 @@ def test_the_loader_predicts_as_the_study(kind, studies):
     theirs = found.predict_survival(frame, own.TIMES) if kind == "survival" else found.predict(frame)
     np.testing.assert_allclose(predicted, theirs, rtol=1e-5)
     assert own.predict(cells[0]) == pytest.approx(predicted[0].tolist())
+    frame.to_csv(tmp_path / "later.csv", index=False)
+    words = ["predict", str(found.folder), str(tmp_path / "later.csv"), "--out", str(tmp_path / "p.csv")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    written = pd.read_csv(tmp_path / "p.csv")
+    assert tuple(written.columns) == ("row", *own.OUTPUTS)
+    np.testing.assert_allclose(written.iloc[:, 1:].to_numpy().squeeze(), predicted, atol=2e-6)
     if kind == "classes":
         assert own.CLASSES == ("I", "II", "III")
         np.testing.assert_allclose(predicted.sum(1), 1, atol=1e-6)

@@ -20,7 +20,7 @@ from fedsaddle.commands.output import JsonOption, QuietOption, output, say
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.files import write_atomically
 from fedsaddle.processes import loading
-from fedsaddle.text import shortened, visible
+from fedsaddle.text import safe_cell, shortened, visible
 
 LOADER = "load_model.py"
 
@@ -63,17 +63,19 @@ def predict(
             say(f"note: no column {name!r} for the site: its mean intercept counts")
     found = _predicted(loader, given, table, lenient)
     threshold = getattr(loader, "THRESHOLD", None)
-    head = ["row", "probability" if threshold is not None else "score"]
+    outputs = getattr(loader, "OUTPUTS", ("probability" if threshold is not None else "score",))
+    head = ["row", *map(safe_cell, outputs)]
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(head + (["called_positive"] if threshold is not None else []))
-    for k, value in enumerate(found):
-        lines.writerow([k, f"{value:.6f}", *([] if threshold is None else [int(value >= threshold)])])
+    for k, values in enumerate(found):
+        called = [] if threshold is None else [int(values[0] >= threshold)]
+        lines.writerow([k, *(f"{value:.6f}" for value in values[: len(outputs)]), *called])
     if os.path.lexists(out) and not out.is_file():
         raise BadInput("--out", str(out), "is no file; name a CSV file to write")
     write_atomically(out, text.getvalue().encode())
-    called = "" if threshold is None else f", {sum(v >= threshold for v in found):,} called positive"
-    output.line(f"{len(found):,} rows{called}; written to {visible(out)}")
+    positive = "" if threshold is None else f", {sum(v[0] >= threshold for v in found):,} called positive"
+    output.line(f"{len(found):,} rows{positive}; written to {visible(out)}")
     document: PredictDocument = {
         "schema": SCHEMA,
         "command": "predict",
@@ -116,7 +118,8 @@ def _columns(folder: Path) -> tuple[list[str], list[str]]:
     return list(kinds), [name for name, kind in kinds.items() if kind == "site"]
 
 
-def _predicted(loader: ModuleType, rows: list[dict[str, str]], table: Path, lenient: bool) -> list[float]:
+def _predicted(loader: ModuleType, rows: list[dict[str, str]], table: Path, lenient: bool) -> list[list[float]]:
+    """The outputs of each row."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -126,4 +129,4 @@ def _predicted(loader: ModuleType, rows: list[dict[str, str]], table: Path, leni
             raise BadInput("table", str(table), why) from None
     for text in list(dict.fromkeys(str(one.message) for one in said))[:20]:
         say(f"warning: {visible(text)}")
-    return [float(value[0]) if isinstance(value, list) else float(value) for value in found]
+    return [[float(v) for v in value] if isinstance(value, list) else [float(value)] for value in found]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedsaddle.commands.progress import RunsProgress
     from fedsaddle.config.schema import Config
     from fedsaddle.documents.sweep import SweepSummary
-    from fedsaddle.studies.sweep import Plan
+    from fedsaddle.studies.sweep import SweepPlan
     from fedsaddle.studies.sweep_runs import Job, Status
 
 SOME_FAILED, INTERRUPTED = 3, 130  # exit codes
@@ -78,7 +78,7 @@ def sweep(
         from fedsaddle.processes import Interruption
         from fedsaddle.runs.folder import only_writer
         from fedsaddle.studies.grid import parse_axis
-        from fedsaddle.studies.sweep import Plan, content_of, left, prepare, run_sweep, sweep_pool
+        from fedsaddle.studies.sweep import SweepPlan, content_of, left, prepare, run_sweep, sweep_pool
         from fedsaddle.studies.sweep_runs import criterion_of
 
     renames = {"by": "--by", "target": "--target", "seeds": "--seeds", "trials": "--optuna", "workers": "--workers"}
@@ -86,7 +86,7 @@ def sweep(
         optional(whole, "workers", workers)
         axes = [parse_axis(change) for change in set or ()]
         folder = out or Path("sweeps") / config.stem
-        plan = Plan.of(content_of(config, target), axes, seeds, folder, optuna)
+        plan = SweepPlan.of(content_of(config, target), axes, seeds, folder, optuna)
         processes = cores() if workers is None else workers
         if dry_run:
             _print_plan(plan, processes)
@@ -104,7 +104,7 @@ def sweep(
         raise typer.Exit(_finish(plan, document, interruption.requested))
 
 
-def _finish(plan: Plan, document: SweepSummary, interrupted: bool) -> int:
+def _finish(plan: SweepPlan, document: SweepSummary, interrupted: bool) -> int:
     """Print the table and the document; return the exit code."""
     from fedsaddle.studies.sweep_output import notes_of, sweep_table
 
@@ -141,7 +141,7 @@ class Shown:
             self.progress.ended(run=str(job.folder))
 
 
-def _print_plan(plan: Plan, workers: int) -> None:
+def _print_plan(plan: SweepPlan, workers: int) -> None:
     """Print how many runs there are and what they cost, from a probe of some cells."""
     from fedsaddle.commands.plan import plan_of, plan_table
     from fedsaddle.config.build import build
@@ -184,7 +184,7 @@ def _print_plan(plan: Plan, workers: int) -> None:
     output.emit(document)
 
 
-def _picked(plan: Plan) -> list[Config]:
+def _picked(plan: SweepPlan) -> list[Config]:
     """Configs of cells from the first to the last; of a search of its lower ends."""
     from fedsaddle.config.schema import validate_config
 

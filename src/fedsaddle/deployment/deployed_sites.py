@@ -42,7 +42,7 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.studies.candidates import Facts
 from fedsaddle.studies.site_questions import Gain, Model, Trained
 from fedsaddle.studies.study_plan import StudyPlan
-from fedsaddle.studies.trial import FIELDS, Outcome, Trial
+from fedsaddle.studies.trial import FIELDS, Trial, TrialOutcome
 
 log = logging.getLogger("fedsaddle.server")
 MIDDLE = 500  # the first bin of scores above 0
@@ -123,7 +123,7 @@ class DeployedSites:
         batch = int(min(256, max(16, 2 ** np.ceil(np.log2(max(float(np.quantile(sizes, 0.9)), 1))))))
         return Facts(int(sizes.sum()), min(counts), kinds, "array" in encoding, len(self.names), batch, ())
 
-    def train(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[Outcome]:
+    def train(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[TrialOutcome]:
         """One trial after the other; one that diverges, or that a site refuses, is an outcome too."""
         found = []
         for trial in trials:
@@ -133,7 +133,7 @@ class DeployedSites:
                 found.append(self._train(trial))
         return found
 
-    def _train(self, trial: Trial) -> Outcome:
+    def _train(self, trial: Trial) -> TrialOutcome:
         folder = RunFiles(self.out).trials / trial.name
         path = folder / f"after-{trial.rounds}.json"
         if path.exists():
@@ -141,27 +141,27 @@ class DeployedSites:
         try:
             outcome = self._run(trial, folder)
         except Diverged as reason:
-            outcome = Outcome(trial, failure=f"diverged: {reason}")
+            outcome = TrialOutcome(trial, failure=f"diverged: {reason}")
         except RefusedBySite as reason:
             self.refused.append(f"{trial.candidate.name}, step {trial.step:g}: {reason}")
             log.warning("%s", self.refused[-1])
-            outcome = Outcome(trial, failure=str(reason))
+            outcome = TrialOutcome(trial, failure=str(reason))
         if outcome.model is not None:
             write_atomically(path.with_suffix(".safetensors"), to_safetensors({"model": outcome.model.contiguous()}))
         kept: JsonObject = {key: getattr(outcome, key) for key in FIELDS}
         write_json(path, kept)
         return outcome
 
-    def _stored(self, trial: Trial, path: Path) -> Outcome:
+    def _stored(self, trial: Trial, path: Path) -> TrialOutcome:
         try:
             about = read_object(path)
             model = None if about["failure"] else load_file(path.with_suffix(".safetensors"))["model"]
             fields: JsonObject = {key: about[key] for key in FIELDS}
-            return Outcome(trial, model, None, **fields)
+            return TrialOutcome(trial, model, None, **fields)
         except (OSError, ValueError, KeyError) as reason:
             raise BadCheckpoint(f"{path} cannot be read ({reason}); remove its folder and resume") from None
 
-    def _run(self, trial: Trial, folder: Path) -> Outcome:
+    def _run(self, trial: Trial, folder: Path) -> TrialOutcome:
         start, start_trial = None, None
         if trial.start is not None:
             start_trial = trial.start.name
@@ -178,7 +178,7 @@ class DeployedSites:
         last, kept = result.algorithm.model(result.server), document.rounds
         if trial.candidate.grows and document.selected_round is not None:
             last, kept = result.model, document.selected_round
-        return Outcome(trial, last, None, document.rounds, kept, document.seconds)
+        return TrialOutcome(trial, last, None, document.rounds, kept, document.seconds)
 
     def _after(self, trial: Trial, done: int) -> bool:
         self.watch(trial, done)
@@ -206,7 +206,7 @@ class DeployedSites:
         """The algorithm of a trial, and its features with placeholder rows."""
         return build_from(self.config(trial), dict(encoding_for(self.agreement.encoding, trial.candidate)), self.names)
 
-    def model(self, trained: Outcome) -> Model:
+    def model(self, trained: TrialOutcome) -> Model:
         """With a placeholder row of each class."""
         trial = trained.trial
         algorithm, data = self.built(trial)

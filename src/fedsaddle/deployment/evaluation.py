@@ -17,10 +17,11 @@ import numpy as np
 import torch
 
 from fedsaddle.array_types import Ints
+from fedsaddle.deployment.agreed_groups import figures_of_groups
 from fedsaddle.deployment.masked_sums import MaskedReplies, ask_masked
 from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.remote_clients import RemoteClients
-from fedsaddle.deployment.score_summary import SHOWN, SiteScores, cut_of
+from fedsaddle.deployment.score_summary import SHOWN, SiteScores, cut_of, tell_group
 from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.deployment.site_measures import (
     are_groups,
@@ -54,6 +55,7 @@ class PartAnswers:
         replies: By client, without what was masked.
         cuts: The thresholds that they were asked for.
         summed: The score counts over the sites `among`, where they were masked.
+        among: These sites.
     """
 
     replies: dict[int, dict[str, Any]]
@@ -89,6 +91,7 @@ class RemoteEvaluator:
     validation_sizes: Ints
     private: bool = False  # sites do not measure training rows: that is no part of their budget
     patients: bool = False  # rows of one patient belong together
+    groups: Sequence[tuple[str, str]] = ()  # that all sites agreed on: column and value
     _at: Solution | None = None
     _last: int = 0  # the last round of the run so far; the best one may be earlier
     _answers: dict[str, PartAnswers] = field(default_factory=dict)  # of the last model, by part
@@ -198,9 +201,46 @@ class RemoteEvaluator:
         if part is None or not (self._ranks() or self._answers[part].merged):
             return {}
         answers = self._answers[part]
-        found = self._scores(part, answers, self._spread(part, answers)).to_dict()
+        stated = self._scores(part, answers, self._spread(part, answers))
+        found = stated.to_dict()
+        if stated.summed is not None and (sums := self._groups(part, answers)):
+            chosen = answers.cuts[0] if part == "test" and self._fitted() is not None else None
+            made = figures_of_groups(stated.summed, [self.groups[k] for k in sums], list(sums.values()), chosen)
+            found["scores"]["groups"] = {one.column: [tell_group(own) for own in one.groups] for one in made}
         clients = self.clients
         return found | clients.seen.to_dict() if isinstance(clients, SecureClients) else found
+
+    def _groups(self, part: str, answers: PartAnswers) -> dict[int, SummedScores]:
+        """The score counts of the agreed groups of which as many sites have both classes as a sum must be of.
+
+        Where patients may have several rows, with sums of squares over them.
+        """
+        at, clients, among = self._at, self.clients, answers.among
+        if not self.groups or part != "test" or at is None or not isinstance(clients, SecureClients):
+            return {}
+        there = np.zeros((len(among), len(self.groups), 2), dtype=bool)
+        for at_site, i in enumerate(among):
+            present = answers.replies[i].get("present", [])
+            there[at_site] = present if len(present) == len(self.groups) else False
+        asked = np.flatnonzero((there.sum(axis=0) >= clients.least).all(axis=1)).tolist()
+        if not asked:
+            return {}
+        like, payload = BinCounts.empty(len(asked)), self._payload(part, at, answers.cuts) | {"groups": asked}
+        try:
+            found = ask_masked(clients, "measure", payload, among, among, like, lambda client, reply: reply, self._last)
+            if set(found.masked) != set(among):
+                raise NobodyAnswered("not all sites of the sum answered")
+            counts = BinCounts.of_mean(found.sum(clients, like), len(among))
+        except (NobodyAnswered, TooFewAnswered) as reason:
+            log.warning("there are no figures of groups: %s", reason)
+            return {}
+        sums = {}
+        for line, k in enumerate(asked, 1):
+            own = counts.histogram(line)
+            spread = self._spread(part, answers, (k, own)) if self.patients else None
+            if spread is not None or not self.patients:
+                sums[k] = SummedScores((own,), answers.least, *(spread or (None, None)))
+        return sums
 
     def _scores(
         self, part: str, answers: PartAnswers, spread: tuple[SpreadQuestion, SquareSums] | None = None
@@ -223,17 +263,21 @@ class RemoteEvaluator:
             fitted[0] if fitted is not None else None,
         )
 
-    def _spread(self, part: str, answers: PartAnswers) -> tuple[SpreadQuestion, SquareSums] | None:
+    def _spread(
+        self, part: str, answers: PartAnswers, group: tuple[int, ScoreHistogram] | None = None
+    ) -> tuple[SpreadQuestion, SquareSums] | None:
         """Sums of squares over patients, or over rows; None if a site of the sum does not answer."""
         at, clients = self._at, self.clients
-        known = answers.summed is not None and min(answers.summed.sides) >= max(answers.least, 1)
-        if not known or at is None or not isinstance(clients, SecureClients):
+        counts = answers.summed if group is None else group[1]
+        if counts is None or at is None or not isinstance(clients, SecureClients):
             return None
-        assert answers.summed is not None
-        question = SpreadQuestion.of([answers.summed], [answers.cuts], answers.least)
+        if min(counts.sides) < max(answers.least, 1):
+            return None
+        question = SpreadQuestion.of([counts], [answers.cuts], answers.least)
         like, sites = SquareSums.empty(question), list(answers.among)
         payload = self._payload(part, at, answers.cuts) | {
             "positives": torch.from_numpy(question.positives), "negatives": torch.from_numpy(question.negatives),
+            "group": None if group is None else group[0],
         }  # fmt: skip
         try:
             found = ask_masked(clients, "spread", payload, sites, sites, like, _nothing_else, self._last)
@@ -282,9 +326,8 @@ class RemoteEvaluator:
             isinstance(clients, SecureClients) and part not in self._in_the_open and len(there) >= clients.least
             and self._ranks()
         ):  # fmt: skip
-            found = ask_masked(
-                clients, "measure", payload, range(clients.count), there, BinCounts.empty(), check, self._last
-            )
+            like = BinCounts.empty()
+            found = ask_masked(clients, "measure", payload, range(clients.count), there, like, check, self._last)
             summed = self._summed(part, clients, found, cuts)
             if summed is not None:
                 return summed
@@ -342,10 +385,12 @@ def check_measurements(client: int, reply: object, names: Set[str], rows: int, c
         raise BadMessage("the reply has no number of rows")
     if reply["rows"] > rows:  # a loss over pairs counts those of one label only
         raise BadMessage(f"the reply is of {reply['rows']} rows; the site's facts say {rows}")
-    if unknown := reply.keys() - {"rows", "means", "scores", "groups", "own", "least"}:
+    if unknown := reply.keys() - {"rows", "means", "scores", "groups", "own", "least", "present"}:
         raise BadMessage(f"the reply has an unknown {sorted(unknown)[0]!r:.40}")
     if "least" in reply and not (is_count(reply["least"]) and 0 < reply["least"] <= 10**12):
         raise BadMessage("the reply's least count is not a number of at least 1")
+    if "present" in reply and not _is_presence(reply["present"]):
+        raise BadMessage("the reply does not say which groups it has")
     if "own" in reply:
         read_own(reply["own"], rows, cuts)
         reply = {**reply, "scored": rows}
@@ -366,3 +411,10 @@ def check_measurements(client: int, reply: object, names: Set[str], rows: int, c
     if "groups" in reply and not are_groups(reply["groups"], reply.get("scores")):
         raise BadMessage("the reply's groups of score bins do not fit its counts")
     return reply
+
+
+def _is_presence(given: object) -> bool:
+    """Whether these are pairs of flags."""
+    return isinstance(given, list) and all(
+        isinstance(one, list) and len(one) == 2 and all(isinstance(flag, bool) for flag in one) for one in given
+    )

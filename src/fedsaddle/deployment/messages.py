@@ -355,6 +355,7 @@ class MeasureAsked(MessagePart):
     part: Literal["train", "validation", "test"]
     rounds: Annotated[int, Field(ge=0, le=10**9)] = 0  # that were done before
     cuts: Annotated[list[Annotated[int, Field(ge=0, le=10**6)]], Field(max_length=100)] = []  # first bins of alarms
+    groups: Annotated[list[Annotated[int, Field(ge=0, lt=1000)]], Field(max_length=100)] = []  # to count apart
     secure: SecureCohort | None = None  # None: score counts are not masked
 
 
@@ -363,6 +364,7 @@ class SpreadAsked(MeasureAsked):
 
     positives: Tensor
     negatives: Tensor
+    group: Annotated[int, Field(ge=0, lt=1000)] | None = None  # among the agreed ones; None: all rows
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

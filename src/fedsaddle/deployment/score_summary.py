@@ -14,6 +14,7 @@ from fedsaddle.metrics.intervals import LEVEL, Interval, stdtrit, wilson
 from fedsaddle.metrics.own_figures import OwnFigures
 from fedsaddle.metrics.score_sums import BINS
 from fedsaddle.metrics.selection import bounds_of
+from fedsaddle.metrics.subgroups import GroupFigures
 from fedsaddle.metrics.sum_decisions import LOWER, net_benefit
 from fedsaddle.metrics.sum_figures import WIDEST, AtCut, SumFigure, SummedScores
 
@@ -145,6 +146,15 @@ def _five(counts: ScoreHistogram | PooledHistogram) -> dict[str, BoundedFigure |
         "two_way_partial_auroc": counts.two_way_partial_auroc(0.5, 0.5),
         "average_precision": counts.average_precision(),
     }
+
+
+def tell_group(own: GroupFigures) -> dict[str, Any]:
+    """The figures of a group, for the summary; its name alone where a count is small."""
+    if not own.positives + own.negatives:
+        return {"group": own.name}
+    names = ("auroc", "sensitivity", "specificity", "positive_predictive_value", "alarms")
+    figures = {name: figure.to_dict() for name in names if (figure := getattr(own, name)) is not None}
+    return {"group": own.name, "positives": own.positives, "negatives": own.negatives, **figures}
 
 
 def cut_of(score: float) -> int:

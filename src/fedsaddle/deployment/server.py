@@ -12,13 +12,14 @@ import numpy as np
 from fedsaddle.config.run_config import require_same_config, settings_of, trackers_of
 from fedsaddle.config.schema import Config
 from fedsaddle.data.tables.columns import summarised
-from fedsaddle.data.tables.missing_told import missing_told
+from fedsaddle.deployment.agreed_groups import agreed_groups
 from fedsaddle.deployment.agreement import (
     Agreement,
     agree_on_encoding,
     build_from,
     collect_keys,
     digests,
+    missing_told,
     require_secure,
 )
 from fedsaddle.deployment.audit import log_to_folder
@@ -115,7 +116,9 @@ class DeployedRun:
         if agreement.told and agreement.told[0].columns:
             gaps = missing_told(agreement.told, self.names)
             said["missing"] = {column: cells._asdict() for column, cells in gaps.items()}
-        evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation, self._private, self._patients)
+        evaluator = RemoteEvaluator(
+            algorithm.problem, clients, test, validation, self._private, self._patients, agreed_groups(self.config)
+        )
         if not evaluator.parts:
             remedy = "privacy measures held-out rows only, and no site has any; set data.test_share = 0.2"
             raise BadInput("data.test_share", self.config.data.test_share, remedy)

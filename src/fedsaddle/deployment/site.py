@@ -14,12 +14,14 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from fedsaddle.array_types import Bools
 from fedsaddle.config.build import cast_rows, check_keys
 from fedsaddle.config.schema import Config, read_config
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.data.tables.agreed_encoding import LONGEST_NAME, UnknownLabel, encode, site_counts, site_facts
 from fedsaddle.data.tables.site_file import Part, SiteRows
+from fedsaddle.deployment.agreed_groups import agreed_groups
 from fedsaddle.deployment.agreement import VERSIONS, build_from, difference, digests
 from fedsaddle.deployment.audit import AuditLog, Occasion, log_to_folder, traceback_lines
 from fedsaddle.deployment.ledger import SiteBudget, epsilon_in_all
@@ -213,10 +215,18 @@ class SiteService:
         run, own, cuts = self._measured_rows(request, asked)
         least, problem = self.policy.cell(self.config), run.worker.algorithm.problem
         at = Cuts(cuts, asked.cuts)
-        found = measure_site(problem, asked.w, asked.dual, own, least, at, masked=asked.secure is not None)
+        every = self._groups(asked.part) if asked.secure is not None and own is not None else []
+        if any(k >= len(every) for k in asked.groups):
+            raise BadMessage(f"groups {asked.groups} of {len(every)}")
+        groups = [every[k] for k in asked.groups]
+        found = measure_site(problem, asked.w, asked.dual, own, least, at, asked.secure is not None, groups)
+        if own is not None and every:
+            positive = own.y.cpu().numpy() > 0
+            found.reply["present"] = [[bool((one & side).any()) for side in (positive, ~positive)] for one in every]
         if asked.secure is None or found.counts is None:
             return found.reply
-        return found.reply | {"sums": self._masked(request, asked, content, run, found.counts)}
+        counts = found.counts.of_groups() if asked.groups else found.counts  # all rows are in another sum
+        return found.reply | {"sums": self._masked(request, asked, content, run, counts)}
 
     def _spread(self, request: Request, asked: SpreadAsked, content: bytes) -> dict[str, Any]:
         """Sums of squares over patients, which leave behind masks only."""
@@ -225,7 +235,14 @@ class SiteService:
         if own is None or scores is None:
             raise Refused(f"this site has no scores of {asked.part} rows")
         question = spread_question(asked)
-        found = SquareSums.of(question, [scores], own.y.cpu().numpy(), own.unit_numbers(0))
+        labels, units = own.y.cpu().numpy(), own.unit_numbers(0)
+        if asked.group is not None:
+            groups = self._groups(asked.part)
+            if asked.group >= len(groups):
+                raise BadMessage(f"group {asked.group} of {len(groups)}")
+            rows = groups[asked.group]
+            scores, labels, units = scores[rows], labels[rows], None if units is None else units[rows]
+        found = SquareSums.of(question, [scores], labels, units)
         return {"sums": self._masked(request, asked, content, run, found)}
 
     def _masked(self, request: Request, asked: MeasureAsked, content: bytes, run: AgreedRun, reply: Record) -> Tensor:
@@ -233,8 +250,16 @@ class SiteService:
         secure = run.worker.secure
         if secure is None or asked.secure is None:
             raise Refused("this site has no masks in this run, and these sums leave behind masks only")
-        about = f"{request.do} {asked.part} {digest(asked.w)} {'' if asked.dual is None else digest(asked.dual)}"
+        group = asked.group if isinstance(asked, SpreadAsked) else bool(asked.groups)  # one sum, whichever they are
+        about = (
+            f"{request.do} {asked.part} {group} {digest(asked.w)} {'' if asked.dual is None else digest(asked.dual)}"
+        )
         return secure.sums(request.nonce, asked.secure, content, about.encode(), reply)
+
+    def _groups(self, part: Part) -> list[Bools]:
+        """Which rows of a part are in each agreed group; only groups of test rows are counted."""
+        agreed = agreed_groups(self.config) if part == "test" else []
+        return self._rows().part_groups(part, agreed) if agreed else []
 
     def _measured_rows(self, request: Request, asked: MeasureAsked) -> tuple[AgreedRun, Stacked | None, list[int]]:
         """The rows that a model may be measured on, and at which cuts, after checking and recording that it is."""

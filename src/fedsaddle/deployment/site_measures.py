@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.array_types import Floats
+from fedsaddle.array_types import Bools, Floats
 from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.messages import SpreadAsked
 from fedsaddle.errors import BadMessage
@@ -56,7 +56,7 @@ def scores_of(problem: Problem, w: Tensor, own: Stacked) -> Floats | None:
 
 def measure_site(
     problem: Problem, w: Tensor, dual: Tensor | None, own: Stacked | None, least: int = 1,
-    cuts: Cuts | None = None, masked: bool = False,
+    cuts: Cuts | None = None, masked: bool = False, groups: Sequence[Bools] = (),
 ) -> SiteMeasures:  # fmt: skip
     """Evaluate a model on this site's rows, where they are, on a device or here.
 
@@ -68,6 +68,7 @@ def measure_site(
         least: No count below it leaves this site, but 0.
         cuts: Where tables are made.
         masked: Whether score counts leave behind masks.
+        groups: Of each agreed group, which rows are in it.
     """
     if own is None:
         return SiteMeasures({"rows": 0})
@@ -86,7 +87,7 @@ def measure_site(
     figures = OwnFigures.of(scores, labels, least, cuts.at, units)
     known = dict(zip(cuts.at, figures.alarms, strict=True))
     reply["own"] = tell_own(replace(figures, alarms=tuple(known.get(cut) for cut in cuts.asked)))
-    counts = BinCounts.of(scores, labels)
+    counts = BinCounts.of(scores, labels, groups)
     if masked or small:
         return SiteMeasures(reply, counts)
     merged = MergedHistogram.with_cuts(counts.histogram(), least, cuts.at)

@@ -176,7 +176,7 @@ class GroupLosses(DocumentPart):
     """The weight of each group at the end of training, where the choice was trained for groups."""
 
 
-class ComparedModels(DocumentPart):
+class SearchFigures(DocumentPart):
     """The figures of a search on the test rows."""
 
     choice: ModelFigures
@@ -356,6 +356,19 @@ class ScoredSite(DocumentPart):
     """At the agreed thresholds at which no count is small."""
 
 
+class ScoredGroup(DocumentPart):
+    """Figures of an agreed group; nothing but its name if a count is small."""
+
+    group: str
+    positives: int | None = None
+    negatives: int | None = None
+    auroc: StoredFigure | None = None
+    sensitivity: StoredFigure | None = None
+    specificity: StoredFigure | None = None
+    positive_predictive_value: StoredFigure | None = None
+    alarms: StoredFigure | None = None
+
+
 class PooledScores(DocumentPart):
     """Over all sites."""
 
@@ -413,6 +426,8 @@ class ScoreCounts(DocumentPart):
     thresholds: list[ScoreBounds] | None = None
     patients: bool = False
     """Whether intervals are those of patients, with several rows each."""
+    groups: dict[str, list[ScoredGroup]] | None = None
+    """By column, the agreed groups."""
 
     @model_validator(mode="after")
     def _counts_agree(self) -> Self:
@@ -575,7 +590,7 @@ class SearchSummary(Summary):
     aim: str
     reason: str
     step: float
-    pooled: ComparedModels
+    pooled: SearchFigures
     probabilities: Probabilities
     threshold: ChosenThreshold
     rows: dict[PartName, RowCounts]

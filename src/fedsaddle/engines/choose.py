@@ -21,7 +21,7 @@ from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.modules import quick_alone, step_numbers
 from fedsaddle.numerics.tensors import ScoresCohorts
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationProblem
-from fedsaddle.threads import thread_budget
+from fedsaddle.processes import thread_budget
 
 CACHE_BYTES = 32 << 20  # models and batches of a chunk should fit into the caches of common machines
 PARAMETERS = 200_000  # of a chunk: enough to keep a thread busy, and few enough that all threads have chunks

@@ -23,7 +23,7 @@ from fedsaddle.federation.records import R, Record, select_clients, tensors
 from fedsaddle.federation.reduction import MakeReduction, Part, Reducing, Reduction, finite_clients, part_of, streaming
 from fedsaddle.files import Json, JsonObject
 from fedsaddle.numerics.modules import in_precision
-from fedsaddle.threads import mapped, one_thread_pool, one_torch_thread
+from fedsaddle.processes import mapped, one_thread_pool, one_torch_thread
 
 
 def blocks_of(count: int, size: int) -> list[slice]:

@@ -201,7 +201,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         with value_errors():
-            given = self.get_params(deep=False) | {"privacy": privacy_section(self.privacy)}
+            given = self.get_params(deep=False)
+            given |= {"privacy": privacy_section(self.privacy)} if "privacy" in given else {}
             parameters = {key: plain(key, value) for key, value in given.items()}
             content = {"kind": type(self).__name__, "parameters": parameters, "fitted": self._fitted()}
             return write(path, content, self.module_)

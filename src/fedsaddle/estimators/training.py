@@ -36,7 +36,15 @@ from fedsaddle.numerics.schedules import Schedule
 from fedsaddle.privacy.settings import Privacy
 from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.result import Result
-from fedsaddle.studies.recipes import VALIDATION_SHARE, WORST, default_step, problem_for, problem_section, stages
+from fedsaddle.studies.recipes import (
+    VALIDATION_SHARE,
+    WORST,
+    default_step,
+    problem_for,
+    problem_section,
+    stages,
+    taken,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -376,11 +384,11 @@ class Wanted:
         if fits.kind != known.kind:
             named_so = [other for other, e in PROBLEMS.items() if e.kind == known.kind]
             raise BadInput("problem", name, f"does not fit {self.algorithm}; choose {' or '.join(named_so)}")
-        if not self.classes and name != "supervised":
+        if not self.classes and name not in ("supervised", "cox"):
             remedy = "is for classes; for a regression choose an algorithm such as 'FedAvg', 'DRFA' or 'q-FedAvg'"
             raise BadInput("algorithm", self.algorithm, remedy)
         loss = {0: "square", 2: "logistic"}.get(self.classes, "cross-entropy")
-        defaults = problem_section(name, self.rows, loss)
+        defaults = {} if name == "cox" else problem_section(name, self.rows, loss)
         if name == "pairwise" and ("risk" in given or "loss" in given):
             defaults = {"risk": "auc"}
         return {**defaults, **given, "name": name}
@@ -397,6 +405,7 @@ class Wanted:
         if step is not None:
             found["primal_step"] = step
         found |= stages(name, rounds)
+        found = found if known.own else taken(known, found)
         if (privacy_section(self.privacy) or {}).get("unit") == "client" and _weighs_by_size(known):
             found["weighting"] = "uniform"  # weights by size have unbounded sensitivity
         return {"name": name, **found, **plain_section(self.options or {})}

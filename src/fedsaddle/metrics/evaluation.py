@@ -18,7 +18,7 @@ from fedsaddle.metrics.selection import spread
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.protocols import MeasuresClients, Problem, Ranks
 from fedsaddle.problems.scored import pooled_auroc
-from fedsaddle.threads import in_parallel
+from fedsaddle.processes import in_parallel
 
 HIGHER_IS_BETTER = {"accuracy": True}  # everything else is taken for a loss
 

@@ -151,10 +151,10 @@ def _bins(shown: MergedHistogram, sums: Floats) -> tuple[Bin, ...]:
 def groups_of_sums(
     whole: SummedScores, groups: Mapping[str, SummedScores], cut: int | None = None
 ) -> tuple[GroupFigures, ...]:
-    """The figures of agreed groups, such as women and men, that part all rows; few is told of one with a small count.
+    """The figures of agreed groups, such as women and men; nothing is told of one with a small count.
 
-    Where one group alone has a small count, the others would tell it: the next smallest is left out too. The tables at
-    the threshold are left out where one of them, or that of the rows that are left, has a small cell.
+    Where the rows in no shown group are few, the groups would tell them: the smallest is left out too. The tables at
+    the threshold are left out where one of them, or that of the rest, has a small cell.
 
     Args:
         whole: All rows.
@@ -162,26 +162,31 @@ def groups_of_sums(
         cut: The first bin of those called positive; None: no threshold.
     """
     least = whole.least
-    small = {name for name, own in groups.items() if any(0 < side < least for side in own.sides)}
-    others = sorted((min(own.sides), name) for name, own in groups.items() if name not in small)
-    if len(small) == 1 and others:
-        small.add(others[0][1])
-    shown = {name: own for name, own in groups.items() if name not in small}
-    rest = ScoreHistogram(
-        EDGES,
-        whole.counts[0].positives - _total([own.counts[0].positives for own in shown.values()]),
-        whole.counts[0].negatives - _total([own.counts[0].negatives for own in shown.values()]),
-    )
+    told = {name: own for name, own in groups.items() if not any(0 < side < least for side in own.sides)}
+    shown = dict(sorted(told.items(), key=lambda one: -min(one[1].sides)))
+    while shown and any(0 < side < least for side in _rest(whole, shown).sides):
+        shown.popitem()  # the smallest: with it the rest is larger
+    rest = _rest(whole, shown)
     tables = cut is not None and all(
         _exact_at(one, least, cut) for one in (rest, *(own.counts[0] for own in shown.values()))
     )
     found = []
     for name, own in groups.items():
-        if name in small:
+        if name not in shown:
             found.append(GroupFigures(name, 0, 0))
             continue
         found.append(_group(name, own, cut if tables else None))
     return tuple(found)
+
+
+def _rest(whole: SummedScores, shown: Mapping[str, SummedScores]) -> ScoreHistogram:
+    """The rows in none of the groups that are shown, which everybody can work out."""
+    own = [one.counts[0] for one in shown.values()]
+    return ScoreHistogram(
+        EDGES,
+        whole.counts[0].positives - _total([one.positives for one in own]),
+        whole.counts[0].negatives - _total([one.negatives for one in own]),
+    )
 
 
 def _total(sides: Sequence[Ints]) -> Ints:

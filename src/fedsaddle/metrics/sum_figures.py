@@ -26,8 +26,7 @@ from fedsaddle.metrics.intervals import (
     stdtrit,
     wilson,
 )
-from fedsaddle.metrics.pair_sums import PairedSites
-from fedsaddle.metrics.score_sums import SpreadQuestion, SquareSums, figures_of, influences_among
+from fedsaddle.metrics.score_sums import PairedSites, SpreadQuestion, SquareSums, figures_of, influences_among
 
 WIDEST = 0.02  # of the bounds of a figure that is given as a number
 FEW = 5  # with fewer rows of a class a figure has no interval

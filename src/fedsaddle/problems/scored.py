@@ -16,7 +16,7 @@ from fedsaddle.numerics.projections import Everywhere, Projection, check_project
 from fedsaddle.numerics.roc import ranking_measures
 from fedsaddle.numerics.tensors import shrink_
 from fedsaddle.problems.protocols import DualGradient, Gradients, MinimaxProblem
-from fedsaddle.threads import in_parallel
+from fedsaddle.processes import in_parallel
 
 Kind = TypeVar("Kind")
 

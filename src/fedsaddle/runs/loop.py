@@ -33,6 +33,7 @@ from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.selection import main_part_name
 from fedsaddle.privacy.settings import Privacy
 from fedsaddle.problems.protocols import HasModel
+from fedsaddle.processes import one_torch_thread
 from fedsaddle.robust.attacks import Attacked
 from fedsaddle.robust.reduction import Guarded
 from fedsaddle.runs.callbacks import Beginning, CallbackRunner
@@ -50,7 +51,6 @@ from fedsaddle.runs.folder import ProgressFile, RunFolder
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.settings import Settings
 from fedsaddle.secure.secured import Secured
-from fedsaddle.threads import one_torch_thread
 
 if TYPE_CHECKING:
     from fedsaddle.privacy.client_level import ClientPrivate

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.federated import crossed
+from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics import roc
 
@@ -26,7 +26,7 @@ LEAST_POSITIVES = 5
 class Rows:
     """Labelled rows of several sites, and to whom each belongs (a patient, or itself)."""
 
-    labels: NDArray[Any]  # 1 and 0; of other outcomes classes, numbers, or two numbers a row
+    labels: Array  # 1 and 0; of other outcomes classes, numbers, or two numbers a row
     site: Ints
     unit: Ints  # 0, 1, ...
     group: Ints | None = None  # of columns of groups, crossed; None: there are none
@@ -34,7 +34,7 @@ class Rows:
     @classmethod
     def of(
         cls,
-        labels: NDArray[Any],
+        labels: Array,
         offsets: Ints,
         units: NDArray[np.generic] | None = None,
         groups: Mapping[str, NDArray[np.str_]] | None = None,
@@ -140,21 +140,21 @@ AIMS = {
 }
 
 
-RowLoss = Callable[[Floats, NDArray[Any]], Floats]
+RowLoss = Callable[[Floats, Array], Floats]
 
 
-def log_losses(scores: Floats, labels: NDArray[Any]) -> Floats:
+def log_losses(scores: Floats, labels: Array) -> Floats:
     """Cross-entropy of each row, from a score for each class."""
     top = scores.max(1)
     return np.asarray(top + np.log(np.exp(scores - top[:, None]).sum(1)) - scores[np.arange(len(labels)), labels])
 
 
-def squares(scores: Floats, labels: NDArray[Any]) -> Floats:
+def squares(scores: Floats, labels: Array) -> Floats:
     """The squared error of each row."""
     return np.asarray((scores - labels) ** 2)
 
 
-def count_losses(scores: Floats, labels: NDArray[Any]) -> Floats:
+def count_losses(scores: Floats, labels: Array) -> Floats:
     """The Poisson loss of each row, from its count and exposure."""
     with np.errstate(over="ignore"):
         return np.asarray(labels[:, 1] * np.exp(scores) - labels[:, 0] * scores)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,7 +22,7 @@ from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.documents.summary import Coefficients, Ends, OutcomeSummary, PredictedBin, SiteOutcome, StoredCurve
 from fedsaddle.documents.summary import StoredFigure as Stored
 from fedsaddle.errors import BadInput
-from fedsaddle.files import JsonObject
+from fedsaddle.files import JsonObject, write_atomically
 from fedsaddle.metrics.outcomes import Figures, Influenced, mean_of
 from fedsaddle.metrics.survival import kaplan_meier
 from fedsaddle.problems.protocols import HasModel
@@ -35,6 +37,11 @@ from fedsaddle.studies.search import Choice, write_trials
 from fedsaddle.studies.site_questions import Model
 from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.studies.table_study import StudyOptions, settings_of
+from fedsaddle.text import safe_cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 LEAST_ROWS = 10  # of a site or a group whose figures are shown
 LEAST_EVENTS = 5
@@ -95,6 +102,7 @@ class FinishedOutcome:
         content = self._summary()
         write_trials(self.choice.trials, self.folder.trials_table)
         self._write_model()
+        self._write_predictions()
         trial = self.choice.chosen.trial
         history = RunFolder(trial.folder / trial.name).history()
         self.folder.begin(history)
@@ -256,6 +264,37 @@ class FinishedOutcome:
             found.append(StoredCurve.model_validate({**about, **parts}))
         return found, few
 
+    def _write_predictions(self) -> None:
+        """predictions.csv: a line for each test row, with its label and what was predicted."""
+        test, outcome = self.data.test, self.judged
+        assert test is not None
+        true, rows = outcome.truth(test.y), self.data.test_rows
+        found: dict[str, Sequence[object]] = {} if rows is None else {"row": rows.tolist()}
+        names = np.array([safe_cell(name) for name in self.data.test_names], dtype=object)
+        found["site"] = names[self.site].tolist()
+        if outcome.kind == "classes":
+            found["label"] = [safe_cell(outcome.classes[int(k)]) for k in true]
+        elif true.ndim == 1:
+            found["label"] = [f"{v:.8g}" for v in true]
+        else:
+            pair = ("time", "event") if outcome.kind == "survival" else ("label", "exposure")
+            found |= {key: [f"{v:.8g}" for v in true[:, k]] for k, key in enumerate(pair)}
+        for model, front in ((CHOICE, ""), (FEDAVG, "fedavg_")):
+            own = outcome.predictions(self.scores[model])
+            if outcome.kind == "classes":
+                for k, name in enumerate(outcome.classes):
+                    found[safe_cell(f"{front}probability of {name}")] = [f"{p:.8g}" for p in own[:, k]]
+            else:
+                word = "log_hazard_ratio" if outcome.kind == "survival" else "prediction"
+                found[f"{front}{word}"] = [f"{v:.8g}" for v in own]
+        if self.units is not None:
+            found["unit"] = self.units.tolist()
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(found)
+        lines.writerows(zip(*found.values(), strict=True))
+        write_atomically(self.folder.predictions, text.getvalue().encode())
+
     def _write_model(self) -> None:
         chosen = self.choice.chosen
         problem = chosen.algorithm.problem
@@ -280,6 +319,7 @@ def main_figure(summary: OutcomeSummary) -> tuple[str, Stored | None]:
 SOURCES: Mapping[str, str] = {
     "classes": '''
 CLASSES = {classes!a}
+OUTPUTS = tuple(f"probability of {{name}}" for name in CLASSES)
 
 
 def prediction(scores: torch.Tensor) -> torch.Tensor:
@@ -287,12 +327,16 @@ def prediction(scores: torch.Tensor) -> torch.Tensor:
     return scores.softmax(-1)
 ''',
     "number": '''
+OUTPUTS = ("prediction",)
+
 
 def prediction(scores: torch.Tensor) -> torch.Tensor:
     """The number for each score."""
     return {center!r} + {scale!r} * scores.flatten()
 ''',
     "count": '''
+OUTPUTS = ("rate",)
+
 
 def prediction(scores: torch.Tensor) -> torch.Tensor:
     """The rate for each score: the count for one unit of exposure."""
@@ -301,6 +345,7 @@ def prediction(scores: torch.Tensor) -> torch.Tensor:
     "survival": '''
 TIMES = {times!r}  # at which survival is predicted
 BASELINE = {hazards!r}  # the cumulative hazard of an average row at these times
+OUTPUTS = tuple(f"no event by {{time:g}}" for time in TIMES)
 
 
 def prediction(scores: torch.Tensor) -> torch.Tensor:
@@ -338,7 +383,7 @@ class OutcomeStudy:
     encoder: Encoder | None = None  # of later rows
     site: str | None = None
 
-    def predict(self, rows: Any) -> Floats:
+    def predict(self, rows: pd.DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]]) -> Floats:
         """For each of some rows the probability of each class, the number, the rate, or the relative hazard.
 
         Args:
@@ -350,8 +395,14 @@ class OutcomeStudy:
         found = self.outcome.predictions(self._scores(rows))
         return np.exp(found) if self.outcome.kind == "survival" else found
 
-    def predict_survival(self, rows: Any, times: Sequence[float]) -> Floats:
+    def predict_survival(
+        self, rows: pd.DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]], times: Sequence[float]
+    ) -> Floats:
         """The probability of no event by each of some times, `(rows, times)`.
+
+        Args:
+            rows: a DataFrame with the columns of the table, a dictionary or a list of them.
+            times: in the unit of the table.
 
         Raises:
             BadInput: for another outcome, for a missing column, and for cells that cannot be read.
@@ -362,7 +413,7 @@ class OutcomeStudy:
         scores = self._scores(rows)
         return np.stack([baseline.survival(scores, time) for time in times], 1)
 
-    def _scores(self, rows: Any) -> Floats:
+    def _scores(self, rows: object) -> Floats:
         assert self.encoder is not None
         return self.choice.chosen.rank(torch.from_numpy(self.encoder.encode_later(rows, self.site)))
 

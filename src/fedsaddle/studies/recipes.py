@@ -5,10 +5,14 @@ The candidates of a search, the config that `fedsaddle init --csv` writes and th
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from typing import TypeVar
 
 from fedsaddle.config.registry import Entry
 from fedsaddle.files import Json
+
+T = TypeVar("T")
 
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.16  # of the rows that are held out
 LOCAL_STEPS, BATCH_SIZE = 8, 64
@@ -74,6 +78,12 @@ def default_step(
     if algorithm in RANKERS:
         return staged(first)
     return None if kind == "minimax" else {"name": "cosine", "first": first, "rounds": rounds}
+
+
+def taken(known: Entry, section: Mapping[str, T]) -> dict[str, T]:
+    """The keys of a section that the algorithm takes: Newton has no local steps, no batches and no step."""
+    takes = inspect.signature(known.load()).parameters
+    return {key: value for key, value in section.items() if key == "name" or key in takes}
 
 
 def stages(algorithm: str, rounds: int) -> dict[str, Json]:

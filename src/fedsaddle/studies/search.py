@@ -38,7 +38,7 @@ from fedsaddle.studies.candidates import (
 )
 from fedsaddle.studies.pool import Interrupted, Pool
 from fedsaddle.studies.site_questions import LARGE, Model, SimulatedSites, Sites, TrialPool
-from fedsaddle.studies.trial import Outcome, Progress, Trial, run_trial
+from fedsaddle.studies.trial import Progress, Trial, TrialOutcome, run_trial
 from fedsaddle.text import safe_cell, visible
 
 CHANCE = 2.0  # standard errors by which a candidate has to be ahead
@@ -327,7 +327,7 @@ class Search:
         best = [self._best_step([o for o in (*last, *going) if o.trial.candidate is c]) for c in listed]
         return {outcome.trial.candidate.name: self.sites.model(outcome) for outcome in best if outcome is not None}
 
-    def _behind(self, own: Sequence[Outcome], known: dict[str, Model]) -> bool:
+    def _behind(self, own: Sequence[TrialOutcome], known: dict[str, Model]) -> bool:
         """Whether even a candidate's best step is behind the default by more than chance after the first rung."""
         default = known.get(self.default)
         if default is None or not own or own[0].trial.rounds == own[0].trial.candidate.rounds:
@@ -342,10 +342,10 @@ class Search:
         return True
 
     def _extend(
-        self, listed: Sequence[Candidate], last: Sequence[Outcome], trial: Callable[[Candidate, float, int], Trial]
-    ) -> list[Outcome]:
+        self, listed: Sequence[Candidate], last: Sequence[TrialOutcome], trial: Callable[[Candidate, float, int], Trial]
+    ) -> list[TrialOutcome]:
         """Try longer or shorter steps where the best step of a candidate is an end of its grid, while there is time."""
-        found: list[Outcome] = []
+        found: list[TrialOutcome] = []
         tried = {candidate.name: set(candidate.steps) for candidate in listed}
         for _ in range(EXTENSIONS):
             wanted = []
@@ -364,7 +364,7 @@ class Search:
     def _may_begin(self, trial: Trial) -> bool:
         return self.clock.may_begin(f"{trial.name}, {trial.rounds} rounds")
 
-    def _best_step(self, outcomes: Sequence[Outcome]) -> Outcome | None:
+    def _best_step(self, outcomes: Sequence[TrialOutcome]) -> TrialOutcome | None:
         """The preferred step, unless another is ahead by more than chance; of the last rung that was run."""
         there = [o for o in outcomes if o.model is not None]
         there = [o for o in there if o.trial.rounds == max(p.trial.rounds for p in there)]
@@ -379,7 +379,7 @@ class Search:
                     best, margin = other, gap
         return best
 
-    def _run(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[Outcome]:
+    def _run(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[TrialOutcome]:
         outcomes = self.sites.train(trials, may_begin)
         if self.stop():
             raise Interrupted("interrupted; what is done is kept. Continue with --resume")
@@ -387,7 +387,7 @@ class Search:
         self.cut |= dict.fromkeys(t.candidate.name for t in trials if (t.name, t.rounds) not in ran)
         return outcomes
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: TrialOutcome) -> None:
         value = None if outcome.model is None else self.sites.value(outcome)
         trial = outcome.trial
         self.records.append(

@@ -18,11 +18,11 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.studies.aims import Aim, Rows
 from fedsaddle.studies.candidates import Facts
 from fedsaddle.studies.pool import Pool
-from fedsaddle.studies.trial import Outcome, Progress, Trial, ranked
+from fedsaddle.studies.trial import Progress, Trial, TrialOutcome, ranked
 
 LARGE = 30_000_000  # numbers in the training rows, above which several processes may not fit into memory
 
-TrialPool = Pool[Trial, Progress, Outcome]
+TrialPool = Pool[Trial, Progress, TrialOutcome]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Sites(Protocol):
     def facts(self) -> Facts:
         """What the candidates depend on: counts of rows, classes and features."""
 
-    def train(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[Outcome]:
+    def train(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[TrialOutcome]:
         """Run trials to their rounds; those that began, in order. A trial goes on from where it stopped before.
 
         Args:
@@ -92,7 +92,7 @@ class Sites(Protocol):
     def gain(self, ours: Trained, theirs: Trained) -> Gain:
         """The figure of one model minus that of another, on the same validation rows."""
 
-    def model(self, trained: Outcome) -> Model:
+    def model(self, trained: TrialOutcome) -> Model:
         """The outcome of a trial with its problem and features."""
 
 
@@ -121,7 +121,7 @@ class SimulatedSites:
         """Of the training rows."""
         return Facts.of(self.data)
 
-    def train(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[Outcome]:
+    def train(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[TrialOutcome]:
         """In the processes of the pool."""
         if self.data.train.x.numel() > LARGE:
             trials = [replace(trial, threads=None) for trial in trials]
@@ -139,7 +139,7 @@ class SimulatedSites:
         assert theirs.scores is not None
         return Gain(*self.aim.gain(ours.scores, theirs.scores, self.rows, self.seed))
 
-    def model(self, trained: Outcome) -> Model:
+    def model(self, trained: TrialOutcome) -> Model:
         """With the rows of its features."""
         setup, trial = trained.trial.setup(self.data), trained.trial
         return Model(

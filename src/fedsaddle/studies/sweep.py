@@ -94,7 +94,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep before it runs, with all keys checked."""
 
     content: JsonObject  # of the config
@@ -105,7 +105,9 @@ class Plan:
     cells: list[dict[str, Json]] = field(default_factory=list)  # empty for a search
 
     @classmethod
-    def of(cls, content: JsonObject, axes: Sequence[Axis], seeds: int, folder: Path, trials: int | None = None) -> Plan:
+    def of(
+        cls, content: JsonObject, axes: Sequence[Axis], seeds: int, folder: Path, trials: int | None = None
+    ) -> SweepPlan:
         """Check every cell; nothing is written. A key with one value beside others is a part of the config."""
         if not axes:
             raise NotGiven("--set", "name at least one key and its values: algorithm.primal_step=0.01,0.1")
@@ -148,7 +150,7 @@ def left(jobs: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if status_of(job.folder).name not in ENDED]
 
 
-def prepare(plan: Plan, by: str | None, resume: bool) -> None:
+def prepare(plan: SweepPlan, by: str | None, resume: bool) -> None:
     """Refuse a folder that holds something else; write the manifest."""
     path = plan.folder / MANIFEST
     require_folder("out", plan.folder)
@@ -291,7 +293,7 @@ def _chosen(stored: Mapping[str, float], axis: Axis) -> Json:
     return stored[axis.key] if isinstance(axis.values, Range) else axis.values[int(stored[axis.key])]
 
 
-def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -> SweepSummary:
+def run_sweep(plan: SweepPlan, pool: SweepPool, ended: Ended, criterion: Criterion) -> SweepSummary:
     """Run what is left, and write sweep.json, sweep.csv and sweep.png; the folder is prepared.
 
     If it is stopped, the files have the runs so far.
@@ -309,7 +311,7 @@ def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -
     return document
 
 
-def summary_of_sweep(plan: Plan, jobs: Sequence[Job], criterion: Criterion) -> SweepSummary:
+def summary_of_sweep(plan: SweepPlan, jobs: Sequence[Job], criterion: Criterion) -> SweepSummary:
     """All that is known of the runs."""
     cells = compared_cells(jobs, plan.folder, criterion)
     return SweepSummary(
@@ -387,7 +389,7 @@ def sweep(
     axes = [make_axis(key, given) for key, given in values.items()]
     with ExitStack() as stack:
         place = Path(stack.enter_context(TemporaryDirectory())) if folder is None else folder
-        plan = Plan.of(content_of(config, target), axes, seeds, place, trials)
+        plan = SweepPlan.of(content_of(config, target), axes, seeds, place, trials)
         criterion = criterion_of(plan.first(), by)
         prepare(plan, by, resume)
         stack.enter_context(only_writer(place))

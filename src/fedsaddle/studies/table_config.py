@@ -37,6 +37,7 @@ from fedsaddle.studies.recipes import (
     first_step,
     problem_section,
     stages,
+    taken,
 )
 from fedsaddle.text import visible
 
@@ -237,6 +238,7 @@ class TableConfig:
             algorithm["batch_size"] = BATCH_SIZE
             step = default_step(name, kind, rounds, first)
             algorithm |= ({} if step is None else {"primal_step": step}) | stages(name, rounds)
+            algorithm = taken(known, algorithm)
         problem = problem_section(RANKING_PROBLEMS[kind], rows)
         return TEMPLATE.format(
             data="\n".join(lines),

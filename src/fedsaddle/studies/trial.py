@@ -80,7 +80,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """The result of a trial: the chosen model and its scores of the validation rows, or why there is none."""
 
     trial: Trial
@@ -126,7 +126,7 @@ class TrialStore:
             self._digests[trial.seed] = "-".join(both)
         return f"{self._digests[trial.seed]}-{trial.aim}"
 
-    def find(self, trial: Trial) -> Outcome | None:
+    def find(self, trial: Trial) -> TrialOutcome | None:
         """The outcome of a trial, None if there is none yet.
 
         Raises:
@@ -144,7 +144,7 @@ class TrialStore:
                 f"{visible(folder)} is of a search with other rows, options or seed; choose another --out"
             )
         fields: Record = {key: about.get(key) for key in FIELDS}
-        found = Outcome(trial, **fields)
+        found = TrialOutcome(trial, **fields)
         if found.failure:
             return found
         tensors = path.with_suffix(".safetensors")
@@ -155,7 +155,7 @@ class TrialStore:
         except (OSError, SafetensorError, KeyError) as reason:
             raise _damaged(tensors, reason) from reason
 
-    def keep(self, trial: Trial, outcome: Outcome) -> None:
+    def keep(self, trial: Trial, outcome: TrialOutcome) -> None:
         """Store an outcome."""
         path = self.path(trial)
         make_folder("out", path.parent)
@@ -178,7 +178,7 @@ def _damaged(path: Path, reason: Exception) -> BadCheckpoint:
 
 def run_trial(
     trial: Trial, tell: Callable[[Progress], None], stop: Callable[[], bool], *, data: FederatedData
-) -> Outcome:
+) -> TrialOutcome:
     """Run a trial to its rounds, from where it stopped before; a run that diverges is an outcome too."""
     setup = trial.setup(data)
     store = TrialStore(setup)
@@ -190,7 +190,7 @@ def run_trial(
     return outcome
 
 
-def _run_trial(trial: Trial, setup: Setup, tell: Callable[[Progress], None], stop: Callable[[], bool]) -> Outcome:
+def _run_trial(trial: Trial, setup: Setup, tell: Callable[[Progress], None], stop: Callable[[], bool]) -> TrialOutcome:
     folder = RunFolder(trial.folder / trial.name)
     best: list[float] = []
 
@@ -211,14 +211,14 @@ def _run_trial(trial: Trial, setup: Setup, tell: Callable[[Progress], None], sto
             callbacks=[LambdaCallback(on_round=after_round, on_warning=lambda text: None)],
         )
     except Diverged as reason:
-        return Outcome(trial, failure=f"diverged: {reason}")
+        return TrialOutcome(trial, failure=f"diverged: {reason}")
     if result.document.stopped == "interrupted":
-        return Outcome(trial, failure=INTERRUPTED)
+        return TrialOutcome(trial, failure=INTERRUPTED)
     model, selected = _round_to_keep(trial, setup, result)
     scores = scores_of(setup, model)
     mixture = dual_of(setup.algorithm, result.server) if setup.data.group_names else None
     done = result.document
-    return Outcome(trial, model, scores, done.rounds, selected, done.seconds, mixture=mixture)
+    return TrialOutcome(trial, model, scores, done.rounds, selected, done.seconds, mixture=mixture)
 
 
 def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, int | None]:

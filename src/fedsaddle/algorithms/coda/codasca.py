@@ -14,9 +14,11 @@ from fedsaddle.algorithms.coda import coda
 from fedsaddle.algorithms.coda.coda import StageState, Start
 from fedsaddle.arguments import choice, number
 from fedsaddle.array_types import Ints
+from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, UpdateOf
 from fedsaddle.federation.tasks import PlannedExchange, task
+from fedsaddle.numerics.optimisers import BLANK, LocalOptimiser, check_local_optimiser, own_optimiser
 from fedsaddle.numerics.projections import is_everywhere
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step, divisor
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
@@ -48,6 +50,8 @@ class Local:
     y: Annotated[Averaged, UpdateOf("y")]
     projection_shift_x: Averaged | None = None
     projection_shift_y: Averaged | None = None
+    dcx: Averaged | None = None  # the changes of c^k, where steps have an optimiser
+    dcy: Averaged | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +77,8 @@ class Codasca:
         dual_step: learning rate of the maximiser; None is η_l.
         global_step: η_g, extrapolation at the server; "sqrt" is the √K of the theory.
         momentum: μ, momentum of both players; 0 is the box.
+        local_optimiser: optimiser of both players' corrected gradients, of `fs.optimisers`, in place of plain steps;
+            None is the box.
         proximal: γ, weight of the proximal term that ties the iterates to the centre of the stage.
         stage_rounds: R_s, rounds of a stage, a number or a schedule; 50 if neither length is given.
         stage_steps: R_s I_s, local steps of a stage, a number or a schedule, in place of `stage_rounds`.
@@ -95,7 +101,9 @@ class Codasca:
     does and the default; "average" is the mean of the v_r. Where the problem has projections, the iterates are
     projected after every step and after the extrapolation, and c^k is the mean of the directions, eq. (7). The dual may
     have a step of its own. Clients may count by their rows, as pooled AUC does. There may be momentum, which
-    begins with 0 in every stage.
+    begins with 0 in every stage. With a `local_optimiser`, fresh in every round, its direction of `∇ - c^k + c` is the
+    step: at a saddle of unlike clients that gradient is 0, so that the saddle stays one, as it does not where every
+    client's own gradient is rescaled. Steps then do not tell c^k, so clients also send its change.
     """
 
     problem: MinimaxProblem
@@ -106,6 +114,7 @@ class Codasca:
     dual_step: Step | None = None
     global_step: float | str = 1.0  # η_g
     momentum: float = 0.0  # μ
+    local_optimiser: LocalOptimiser | None = None
     proximal: float = 2e-3  # γ
     stage_rounds: int | Schedule | None = None  # R_s
     stage_steps: int | Schedule | None = None
@@ -121,6 +130,9 @@ class Codasca:
         else:
             number("global_step", self.global_step, above=0)
         number("momentum", self.momentum, least=0, below=1)
+        check_local_optimiser(self.local_optimiser)
+        if self.momentum and own_optimiser(self.local_optimiser) is not None:
+            raise BadInput("momentum", self.momentum, "is for plain local steps; leave it out, or local_optimiser")
 
     def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
         """One a round."""
@@ -138,7 +150,8 @@ class Codasca:
         divisor("dual_step", sent.dual_step, sent.stage)
         weights = coda.client_weights(self, clients, cohort)
         answered, local = clients.ask(cohort, self.dsgsca, sent, weights=weights)  # lines 3-9, 11
-        share, (dcx, dcy) = self._share(clients, answered), _changes(sent, local)
+        share = self._share(clients, answered)
+        dcx, dcy = _changes(sent, local) if local.dcx is None or local.dcy is None else (local.dcx, local.dcy)
         cx, cy = server.cx + share * dcx, server.cy + share * dcy  # line 10: c = (1/K) Σ c^k
         x, y = self._extrapolate(server, local, clients.count)  # line 12: v_r = v_{r-1} + η_g (v_r - v_{r-1})
         now = replace(server, x=x, y=y, cx=cx, cy=cy)
@@ -171,6 +184,11 @@ class Codasca:
         F, γ, η, η_α = self.problem, self.proximal, sent.primal_step, sent.dual_step
         c_v, c_α, v_0 = sent.cx, sent.cy, sent.centre
         ck_v, ck_α = self._own_variates(own, sent)  # line 1
+        if own_optimiser(self.local_optimiser) is not None:
+            reply = self._optimised((ck_v, ck_α), sent, site)
+            assert reply.dcx is not None
+            assert reply.dcy is not None
+            return Variates(ck_v + reply.dcx, ck_α + reply.dcy, torch.full_like(own.stage, sent.stage)), reply
         v = site.broadcast(sent.x).clone(memory_format=torch.contiguous_format)  # the steps write into it
         α = site.broadcast(sent.y)
         pull = torch.add(η * (γ * v_0 - c_v), ck_v, alpha=η)
@@ -191,6 +209,22 @@ class Codasca:
         reply = Local(v, α, shift_v, shift_α)
         dcx, dcy = _changes(sent, reply)  # lines 8-9: c^k ← c^k - c + (v_{r-1} - v) / (I η_l)
         return Variates(ck_v.add_(dcx), ck_α.add_(dcy), torch.full_like(own.stage, sent.stage)), reply
+
+    def _optimised(self, own: Pair, sent: Start, site: Site) -> Local:
+        """Lines 3-7 with the directions of an optimiser, and the changes of lines 8-9."""
+        F, (ck_v, ck_α), v_0 = self.problem, own, sent.centre
+        v, α, of_v, of_α = site.broadcast(sent.x), site.broadcast(sent.y), BLANK, BLANK
+        used_v, used_α = torch.zeros_like(ck_v), torch.zeros_like(ck_α)
+        assert self.local_optimiser is not None
+        for t in range(sent.steps):
+            g = F.gradients(v, α, site.minibatch(t, self.batch_size))
+            g_v = torch.add(g.x, v - v_0, alpha=self.proximal)
+            used_v, used_α = used_v + g_v, used_α + g.y
+            of_v, d_v = self.local_optimiser.direction(of_v, g_v - ck_v + sent.cx, v)
+            of_α, d_α = self.local_optimiser.direction(of_α, g.y - ck_α + sent.cy)
+            v = F.write_statistics_(F.project_x(v - sent.primal_step * d_v), g.statistics)
+            α = F.project_y(α + sent.dual_step * d_α)
+        return Local(v, α, dcx=used_v / sent.steps - ck_v, dcy=used_α / sent.steps - ck_α)
 
     def _own_variates(self, own: Variates, sent: Start) -> Pair:
         """c_v^k and c_α^k; zeros where a stage begins."""

@@ -269,7 +269,7 @@ def group_names(tables: Sequence[Mapping[str, RawColumn]]) -> list[dict[str, Arr
     for name in tables[0]:
         columns = [table[name] for table in tables]
         if any(column.numbers is None for column in columns) or not _many([c.numbers for c in columns]):
-            words = [_words(column) for column in columns]
+            words = [group_words(column) for column in columns]
             made = _largest(words)
         else:
             made = _quarters([np.asarray(column.numbers) for column in columns], columns[0].written in DATES)
@@ -283,7 +283,8 @@ def _many(numbers: Sequence[NDArray[np.float64] | None]) -> bool:
     return len(np.unique(there[~np.isnan(there)])) > MOST_NUMBERS
 
 
-def _words(column: RawColumn) -> Array:
+def group_words(column: RawColumn) -> Array:
+    """The cells of a column as words."""
     if column.numbers is None:
         return np.array([*column.categories, MISSING_GROUP], dtype=object)[column.codes]
     values, codes = np.unique(column.numbers, return_inverse=True)

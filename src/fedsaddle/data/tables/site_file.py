@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from fedsaddle.array_types import Ints
+from fedsaddle.array_types import Bools, Ints
 from fedsaddle.data.hold_out import hold_out
 from fedsaddle.data.pictures import picture_shape, read_pictures
 from fedsaddle.data.table import Array
 from fedsaddle.data.tables.columns import RawTable, require, whole
 from fedsaddle.data.tables.features import ArrayFeatures, TableFeatures
+from fedsaddle.data.tables.judge import group_words
 from fedsaddle.data.tables.own import feature_array, read_arrays, row_entries, treatment
 from fedsaddle.data.tables.read import (
     ColumnChoice,
@@ -56,6 +58,7 @@ class SiteRows:
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what the site should know about its columns, a line each
     units: Array | None = None  # to whom each row of the first source belongs, such as the patient
+    groups: tuple[Mapping[str, Array], ...] = ()  # of each source, by column the group of each row
 
     @property
     def train(self) -> Array:
@@ -68,6 +71,13 @@ class SiteRows:
         if self.units is None or place:
             return None
         return np.unique(self.units[rows], return_inverse=True)[1].astype(np.int64)
+
+    def part_groups(self, part: Part, agreed: Sequence[tuple[str, str]]) -> list[Bools]:
+        """Which rows of a part are in each agreed group, a value of a column."""
+        place, rows = self.parts[part]
+        if place >= len(self.groups):
+            return [np.zeros(len(rows), dtype=bool) for _ in agreed]
+        return [self.groups[place][column][rows] == value for column, value in agreed]
 
     def count(self, part: Part) -> int:
         """How many rows a part has."""
@@ -107,8 +117,11 @@ class SiteFile:
         """
         given = {key: value for key, value in options.items() if value is not None}
         roles = Roles(given.get("target", "y"), given.get("client", "client") or None, given.get("together"))
-        kinds = ("features", "numeric", "categorical", "drop", "optional_columns")
-        listed = checked_categories(given.get("categories"))
+        kinds = ("features", "numeric", "categorical", "drop", "optional_columns", "groups")
+        listed, groups = checked_categories(given.get("categories")), tuple(given.get("groups") or ())
+        named = {*(given.get("features") or ()), *(given.get("categorical") or ())}
+        if given.get("features") is not None:  # the values of a column of groups alone make no feature
+            listed = {name: values for name, values in listed.items() if name in named or name not in groups}
         columns = ColumnChoice(**{key: given[key] for key in kinds if key in given}).with_kinds(listed).only_named()
         wanted = ("standardise", "hinges", "site_intercept", "categories")
         how = treatment(**{key: given[key] for key in wanted if key in given})
@@ -145,7 +158,8 @@ class SiteFile:
         sources = tuple(self._source(one) for one in labelled)
         places: dict[Part, int] = {} if test_path is None else {"test": 1}
         parts = row_parts(sources, places, shares, self.roles.target, together)
-        return SiteRows(self.roles.target, sources, parts, raw.left_out, tuple(notes), together)
+        groups = tuple({name: group_words(column) for name, column in one.groups.items()} for one in labelled)
+        return SiteRows(self.roles.target, sources, parts, raw.left_out, tuple(notes), together, groups)
 
     def _source(self, raw: RawTable) -> Source:
         features = TableFeatures(raw.features, self.how, self.roles.client or "client")

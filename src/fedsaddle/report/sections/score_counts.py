@@ -16,7 +16,7 @@ from fedsaddle.report.page.charts import MOST_POINTS, ChartAxis, ForestRow, Line
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text, ThresholdSlider
 from fedsaddle.report.sections.ranking import interval_of
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import PARTS, bounds, decimal, many, percent, short, titled
+from fedsaddle.report.words import PARTS, bounds, brief, brief_percent, decimal, many, percent, short, titled
 from fedsaddle.text import visible
 
 LISTED = 200
@@ -255,8 +255,31 @@ def score_counts(run: StoredRun) -> Section | None:
     return Section("score-counts", TITLE, [*blocks, *_of_each_site(counts)])
 
 
+def group_figures(counts: Counts) -> PageTable | None:
+    """The figures of the agreed groups.
+
+    Args:
+        counts: Of the run.
+    """
+    rows = []
+    for column, groups in (counts.figures.groups or {}).items():
+        for own in groups:
+            if own.positives is None or own.negatives is None:
+                rows.append([visible(column), visible(own.group), "few", "few", *["–"] * 4])
+                continue
+            figures = (own.sensitivity, own.specificity, own.alarms)
+            cells = [brief(interval_of(own.auroc), 3), *(brief_percent(interval_of(one)) for one in figures)]
+            numbers = [f"{own.positives:,}", f"{own.negatives:,}"]
+            rows.append([visible(column), visible(own.group), *numbers, *(cell or "–" for cell in cells)])
+    if not rows:
+        return None
+    heads = ["column", "group", "positives", "negatives", "AUROC", "sensitivity, %", "specificity, %", "alarms, %"]
+    caption = f"Groups on the {counts.rows} of {counts.whose}, at the chosen threshold, with 95 % intervals"
+    return PageTable(heads, rows, caption=caption)
+
+
 def _of_each_site(counts: Counts) -> list[Block]:
-    return [block for block in (site_areas(counts), site_alarms(counts)) if block is not None]
+    return [block for block in (site_areas(counts), site_alarms(counts), group_figures(counts)) if block is not None]
 
 
 def _summed(counts: Counts, about: str) -> list[Block]:
