@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ from test_deployed_study import SITES, small_plan, study, with_keys, write_rows
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.site_rows import SiteSettings
 from fedsaddle.deployment.study_site import StudySite
+from fedsaddle.errors import BadInput
 from fedsaddle.studies.study_plan import StudyPlan
 
 pytestmark = pytest.mark.slow
@@ -40,6 +42,17 @@ def made(folder: Path) -> tuple[Federation, StudyPlan]:
     return Federation(folder), plan
 
 
+def restart(federation: Federation, name: str) -> None:
+    """Start a kit again, once its port is free."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return federation.start(name)
+        except BadInput:
+            assert time.monotonic() < end
+            time.sleep(1)
+
+
 def test_a_study_that_is_killed_twice_ends_as_one_that_is_not(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
@@ -55,10 +68,10 @@ def test_a_study_that_is_killed_twice_ends_as_one_that_is_not(tmp_path):
         federation.submitted.append(process := fedsaddle("run", folder / "study.toml", "--out", out))
         wait(lambda: len(trials()) >= 1, 240, process)
         federation.kill("localhost")
-        federation.start("localhost")
+        restart(federation, "localhost")
         wait(lambda: len(trials()) >= 4, 240, process)
         federation.kill("south")
-        federation.start("south")
+        restart(federation, "south")
         said = ends(process)
     finally:
         federation.stop()
