@@ -105,6 +105,7 @@ _NAMES = {
     "problems.auc": "CompositionalAuc MinimaxAuc",
     "problems.fair": "ClassFair",
     "problems.groups": "GroupFair",
+    "problems.known_games": "GaussianMean MatrixGame RobustLeastSquares",
     "problems.games": "NonconvexPl QuadraticGame",
     "problems.minimax": "Minimax",
     "problems.models.transfer": "freeze_ warm_started",
@@ -287,6 +288,9 @@ if TYPE_CHECKING:
     from fedsaddle.problems.games import NonconvexPl as NonconvexPl
     from fedsaddle.problems.games import QuadraticGame as QuadraticGame
     from fedsaddle.problems.groups import GroupFair as GroupFair
+    from fedsaddle.problems.known_games import GaussianMean as GaussianMean
+    from fedsaddle.problems.known_games import MatrixGame as MatrixGame
+    from fedsaddle.problems.known_games import RobustLeastSquares as RobustLeastSquares
     from fedsaddle.problems.minimax import Minimax as Minimax
     from fedsaddle.problems.models.transfer import freeze_ as freeze_
     from fedsaddle.problems.models.transfer import warm_started as warm_started
