@@ -89,6 +89,8 @@ _NAMES = {
         "BadCheckpoint BadInput BadMessage CannotWrite Diverged FedSaddleError MissingData NobodyAnswered "
         "Refused TooFewAnswered"
     ),
+    "deployment.deployed_study": "StudyResult",
+    "deployment.local_study": "study_at_sites",
     "estimators.classifier": "FederatedClassifier",
     "estimators.regressor": "FederatedRegressor",
     "estimators.survival": "FederatedSurvival",
@@ -105,6 +107,7 @@ _NAMES = {
     "problems.auc": "CompositionalAuc MinimaxAuc",
     "problems.fair": "ClassFair",
     "problems.groups": "GroupFair",
+    "problems.known_games": "GaussianMean MatrixGame RobustLeastSquares",
     "problems.games": "NonconvexPl QuadraticGame",
     "problems.minimax": "Minimax",
     "problems.models.transfer": "freeze_ warm_started",
@@ -220,6 +223,8 @@ if TYPE_CHECKING:
     from fedsaddle.data.table import Table as Table
     from fedsaddle.data.tables.own import from_file as from_file
     from fedsaddle.data.tables.own import from_frame as from_frame
+    from fedsaddle.deployment.deployed_study import StudyResult as StudyResult
+    from fedsaddle.deployment.local_study import study_at_sites as study_at_sites
     from fedsaddle.engines.simulated import SerialEngine as SerialEngine
     from fedsaddle.engines.simulated import VectorisedEngine as VectorisedEngine
     from fedsaddle.engines.site import LocalSite as LocalSite
@@ -287,6 +292,9 @@ if TYPE_CHECKING:
     from fedsaddle.problems.games import NonconvexPl as NonconvexPl
     from fedsaddle.problems.games import QuadraticGame as QuadraticGame
     from fedsaddle.problems.groups import GroupFair as GroupFair
+    from fedsaddle.problems.known_games import GaussianMean as GaussianMean
+    from fedsaddle.problems.known_games import MatrixGame as MatrixGame
+    from fedsaddle.problems.known_games import RobustLeastSquares as RobustLeastSquares
     from fedsaddle.problems.minimax import Minimax as Minimax
     from fedsaddle.problems.models.transfer import freeze_ as freeze_
     from fedsaddle.problems.models.transfer import warm_started as warm_started

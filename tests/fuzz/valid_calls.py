@@ -35,7 +35,7 @@ NOT_FOR_USERS = {  # protocols, bases to inherit from, and what the library says
     "is_everywhere", "log_mean", "Differentiated", "Exponential", "MarginLoss", "Plain", "Position", "RatioCaps",
     "MeasureResult", "Scores", "WeightedScores", "Moments", "check_local_optimiser", "check_server_optimiser",
     "divisor", "if_scheduled", "measures_of", "own_optimiser", "staged_at", "Objective", "SolverLimits",
-    "TorchLoss", "as_loss",
+    "TorchLoss", "as_loss", "check_regulariser",
 }  # fmt: skip
 
 
@@ -310,6 +310,9 @@ def problems() -> dict[str, Call]:
         "Cox": Call(fs.Cox, given(model=lambda: nn.Linear(D, 1, bias=False)), survive),
         "Minimax": Call(fs.Minimax, vectors, play),
         "ClassFair": Call(ClassFair, given(model=linear, classes=3), play),
+        "MatrixGame": Call(fs.MatrixGame, given(actions=2)),
+        "RobustLeastSquares": Call(fs.RobustLeastSquares, given(features=2, directions=2)),
+        "GaussianMean": Call(fs.GaussianMean, given(dimension=2)),
         "GroupFair": Call(fs.GroupFair, given(model=linear, groups=("a", "b"))),
         "RobustTraining": Call(RobustTraining, given(model=linear, shape=(D,)), play),
         "MinimaxAuc": Call(MinimaxAuc, given(model=lambda: linear(1), positive_share=0.5), partial(play, data=two)),

@@ -63,7 +63,7 @@ KIT_SETTINGS = "local/fedsaddle.json"  # the data paths of a site or the setting
 RUNS = "fedsaddle"  # and the folder of the runs
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._:-]{0,251}[A-Za-z0-9_])?")
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
+SITE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 
 EXAMPLE = """\
 # fedsaddle deploy provision     makes a start-up kit for the server, each site and the user who submits runs
@@ -200,7 +200,7 @@ def read_project(folder: Path) -> Project:
     except ValidationError as error:
         raise to_bad_input("", error.errors()[0], Deployment.model_fields) from None
     for key, name in (("deployment.name", project.deployment.name), *(("sites", name) for name in project.names)):
-        if not _NAME.fullmatch(name):
+        if not SITE_NAME.fullmatch(name):
             raise BadInput(key, name, "use lower-case letters, digits and '-'")
     check_server("deployment.server", project.deployment.server)
     gone = {each.site for each in read_withdrawals(folder)}
