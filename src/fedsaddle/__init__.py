@@ -89,6 +89,8 @@ _NAMES = {
         "BadCheckpoint BadInput BadMessage CannotWrite Diverged FedSaddleError MissingData NobodyAnswered "
         "Refused TooFewAnswered"
     ),
+    "deployment.deployed_study": "StudyResult",
+    "deployment.local_study": "study_at_sites",
     "estimators.classifier": "FederatedClassifier",
     "estimators.regressor": "FederatedRegressor",
     "estimators.survival": "FederatedSurvival",
@@ -221,6 +223,8 @@ if TYPE_CHECKING:
     from fedsaddle.data.table import Table as Table
     from fedsaddle.data.tables.own import from_file as from_file
     from fedsaddle.data.tables.own import from_frame as from_frame
+    from fedsaddle.deployment.deployed_study import StudyResult as StudyResult
+    from fedsaddle.deployment.local_study import study_at_sites as study_at_sites
     from fedsaddle.engines.simulated import SerialEngine as SerialEngine
     from fedsaddle.engines.simulated import VectorisedEngine as VectorisedEngine
     from fedsaddle.engines.site import LocalSite as LocalSite

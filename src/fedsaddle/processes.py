@@ -17,8 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-import torch
-
 
 def exit_with_parent() -> None:
     """Initialise a process: it exits when its parent does."""
@@ -204,6 +202,8 @@ def terminate_as_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+# torch is imported where it is used: `loading` is there before it, and a command's help without it.
+
 Piece = TypeVar("Piece")
 Done = TypeVar("Done")
 
@@ -213,12 +213,16 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 def thread_budget() -> int:
     """How many threads this process may use: as many as torch has, within `one_torch_thread` had."""
+    import torch
+
     return _BUDGET.get() or torch.get_num_threads()
 
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
     """Within this context torch has one thread; `in_parallel` still has as many as torch had."""
+    import torch
+
     threads = torch.get_num_threads()
     if threads == 1:
         yield
@@ -234,6 +238,8 @@ def one_torch_thread() -> Iterator[None]:
 
 def one_thread_pool(workers: int) -> ThreadPoolExecutor:
     """Threads with one torch thread each."""
+    import torch
+
     return ThreadPoolExecutor(workers, "fedsaddle", initializer=lambda: torch.set_num_threads(1))
 
 

@@ -12,7 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
+import fedsaddle as fs
+from fedsaddle.cli import app
 from fedsaddle.config.schema import DataSection, PrivacySection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
@@ -25,7 +28,7 @@ from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.site_rows import SiteSettings
 from fedsaddle.deployment.study_questions import ScoredModel, StudyQuestions
 from fedsaddle.deployment.study_site import StudySite, units_of
-from fedsaddle.errors import BadCheckpoint, BadInput, TooFewAnswered
+from fedsaddle.errors import BadCheckpoint, BadInput, MissingData, TooFewAnswered
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message, pack, unpack
 from fedsaddle.metrics.ranking import rank
@@ -395,3 +398,32 @@ def test_two_sites_have_no_masks_and_say_so(tmp_path):
     transport = InProcess({i: made[i].answer for i in (0, 1)})
     result = DeployedStudy(plan, "trial", SITES[:2], tmp_path / "open" / "out", Patience(patience=0.0)).go(transport)
     assert len(result.summary.scores.sites) == 2
+
+
+def test_the_same_study_over_files_in_this_process(tmp_path):
+    """From Python and by the command, with default policies and masks; what a site keeps is in a folder of its own."""
+    plan = small_plan(cell=5, secure=True)
+    plan = replace(plan, candidates=plan.candidates[:2])
+    project = tmp_path / "project"
+    files = write_rows(project / "rows")
+    (project / "study.toml").write_text(plan.to_toml())
+    listed = "".join(f'[sites.{name}]\ndata = "rows/{name}.csv"\n' for name in SITES)
+    (project / "deployment.toml").write_text(f'[deployment]\nname = "trial"\nconfig = "study.toml"\n{listed}')
+    found = fs.study_at_sites(project / "study.toml", files, out=tmp_path / "python")
+    words = ["run", str(project / "study.toml"), "--engine", "serial", "--out", str(tmp_path / "command")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    summary = json.loads((tmp_path / "command" / "summary.json").read_text())
+    assert summary["pooled"]["choice"] == found.summary.to_dict()["pooled"]["choice"]  # FedAvg's draws are secret
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("python", "command")]
+    assert models[0] == models[1]
+    homes = {path.parent.name for path in (tmp_path / "python" / "sites").glob("*/study")}
+    assert homes == set(SITES)
+    with pytest.raises(BadInput, match="holds a study already; resume it"):
+        fs.study_at_sites(project / "study.toml", files, out=tmp_path / "python")
+    again = fs.study_at_sites(project / "study.toml", files, out=tmp_path / "python", resume=True)
+    assert again.summary.pooled == found.summary.pooled
+    with pytest.raises(BadInput, match="name two sites or more"):
+        fs.study_at_sites(project / "study.toml", {"north": files["north"]}, out=tmp_path / "one")
+    with pytest.raises(MissingData, match="site 'south': there is no file"):
+        fs.study_at_sites(project / "study.toml", {**files, "south": "none.csv"}, out=tmp_path / "one")

@@ -278,8 +278,8 @@ def test_the_best_round_is_chosen_by_the_summed_counts(tmp_path):
 def asked_alone(services, result, do: str, shares: dict[str, float]) -> str:
     """What the first site answers to a question about the run's model, made up by a server; the reason of a refusal."""
     worker = next(iter(services[0]._runs.values())).worker
-    known = next(one for one in next(iter(services[0]._runs.values())).models.measured if "-test@" in one)
-    cuts = [int(cut) for cut in known.partition("@")[2].split(",")]
+    measured = next(iter(services[0]._runs.values())).questions._measurements
+    cuts = next(cuts for model, cuts in measured.items() if model.part == "test")
     payload = {"w": result.model, "dual": None, "part": "test", "rounds": 4, "cuts": cuts, "secure": {"shares": shares}}
     if do == "spread":
         payload |= dict.fromkeys(("positives", "negatives"), torch.ones(1, 1000, dtype=torch.float64))

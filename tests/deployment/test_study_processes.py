@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ from test_deployed_study import SITES, small_plan, study, with_keys, write_rows
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.site_rows import SiteSettings
 from fedsaddle.deployment.study_site import StudySite
+from fedsaddle.errors import BadInput
 from fedsaddle.studies.study_plan import StudyPlan
 
 pytestmark = pytest.mark.slow
@@ -35,7 +37,20 @@ def made(folder: Path) -> tuple[Federation, StudyPlan]:
     text = text.replace("port = 8002", f"port = {ports[0]}", 1).replace("port = 8003", f"port = {ports[1]}")
     (folder / "deployment.toml").write_text(text.replace("timeout = 60.0", "timeout = 20.0"))
     ends(fedsaddle("deploy", "provision", folder))
+    for name in SITES:  # draws by the seed, so that a simulation has the same bits
+        (folder / "kits" / name / "site-policy.toml").write_text('draws = "seed"\nminimum_rows = 10\n')
     return Federation(folder), plan
+
+
+def restart(federation: Federation, name: str) -> None:
+    """Start a kit again, once its port is free."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return federation.start(name)
+        except BadInput:
+            assert time.monotonic() < end
+            time.sleep(1)
 
 
 def test_a_study_that_is_killed_twice_ends_as_one_that_is_not(tmp_path):
@@ -53,15 +68,15 @@ def test_a_study_that_is_killed_twice_ends_as_one_that_is_not(tmp_path):
         federation.submitted.append(process := fedsaddle("run", folder / "study.toml", "--out", out))
         wait(lambda: len(trials()) >= 1, 240, process)
         federation.kill("localhost")
-        federation.start("localhost")
+        restart(federation, "localhost")
         wait(lambda: len(trials()) >= 4, 240, process)
         federation.kill("south")
-        federation.start("south")
+        restart(federation, "south")
         said = ends(process)
     finally:
         federation.stop()
     assert "written to" in said
-    policy = SitePolicy(minimum_rows=10)
+    policy = SitePolicy(minimum_rows=10, draws="seed")
     services = {
         i: StudySite(plan, SiteSettings(name, folder / "rows" / f"{name}.csv", tmp_path / f"disk-{i}"), policy)
         for i, name in enumerate(SITES)

@@ -25,8 +25,9 @@ NOT_FUZZED = {  # parts that extensions are made from, what runs and loaders giv
     "Wrapper", "Callback", "LambdaCallback",
     "cohort_size", "describe", "draw_cohort", "from_file", "from_hugging_face", "merge_repeats", "nonconvex_pl",
     "pictures", "shares", "spread", "freeze_", "warm_started", "Beginning", "PlannedExchange", "per_step", "task",
-    "ExactBounds", "UpdateOf", "Inference", "Study", "StudyWatch", "likelihood_ratio",
+    "ExactBounds", "UpdateOf", "Inference", "Study", "StudyResult", "StudyWatch", "likelihood_ratio",
     "study",  # takes minutes: tests/studies
+    "study_at_sites",  # as much: tests/deployment/test_deployed_study.py
 }  # fmt: skip
 MOST_BAD = 0.01  # share of the calls that may end in another exception
 

@@ -220,15 +220,16 @@ def run(
         seed=seed,
     )
     if own_table is None and is_study(config):
-        from fedsaddle.commands.run_study import run_study
+        from fedsaddle.commands.run_study import run_study, run_study_here
 
         others = {"set": set, "device": device, "track": track, "for": aim, "budget": budget, "algorithm": algorithm}
         refuse_options(
             {**others, "sensitivity": sensitivity}, "a run; a study has all in its file, which sites agreed to"
         )
-        if engine not in (None, "nvflare"):
-            raise BadInput("--engine", engine, "a study runs at the sites of its deployment; leave it out")
-        raise typer.Exit(run_study(config, out, resume))
+        if engine not in (None, "nvflare", "serial"):
+            remedy = "a study runs at the sites of its deployment, or with 'serial' over their files in this process"
+            raise BadInput("--engine", engine, remedy)
+        raise typer.Exit((run_study_here if engine == "serial" else run_study)(config, out, resume))
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
     changes += [f'engine.device="{device}"'] if device else []
     searches = own_table is not None and algorithm is None and not changes

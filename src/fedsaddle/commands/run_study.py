@@ -21,10 +21,11 @@ from fedsaddle.deployment.project import (
 )
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
 from fedsaddle.files import make_folder, read_object, write_json
-from fedsaddle.processes import terminate_as_interrupt
+from fedsaddle.processes import Interruption, terminate_as_interrupt
 from fedsaddle.report.tables import choice_table
 from fedsaddle.runs.folder import RunFolder, only_writer, write_progress
 from fedsaddle.studies.study_plan import StudyPlan, read_plan
+from fedsaddle.studies.trial import Trial
 from fedsaddle.text import visible
 
 if TYPE_CHECKING:
@@ -45,6 +46,29 @@ def run_study(path: Path, out: Path | None, resume: bool) -> int:
         if output.json:
             output.emit_error("interrupted", message, INTERRUPTED)
         return INTERRUPTED
+
+
+def run_study_here(path: Path, out: Path | None, resume: bool) -> int:
+    """Do a study in this process, over the files of its deployment's sites; return the exit code."""
+    from fedsaddle.deployment.local_study import study_at_sites
+
+    project, folder = read_project(path.parent), RunFolder(out or Path("runs") / path.stem)
+    files = {name: path.parent / site.data for name, site in project.sites.items()}
+    with Display("study") as display, Interruption() as interruption:
+
+        def watch(trial: Trial, done: int) -> None:
+            said = f"{trial.candidate.name}, step {trial.step:g}"
+            display.show(said, done, trial.rounds, f"{done}/{trial.rounds}")
+            display.line(f"{said}: round {done} of {trial.rounds}")
+            if interruption.requested:
+                raise KeyboardInterrupt
+
+        try:
+            study_at_sites(path, files, out=folder.path, resume=resume, watch=watch)
+        except KeyboardInterrupt:
+            display.warn("interrupted; what is done is kept. Continue with --resume")
+            return INTERRUPTED
+    return _show(folder)
 
 
 def _run(path: Path, folder: RunFolder, resume: bool) -> int:
