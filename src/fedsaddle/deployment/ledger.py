@@ -29,14 +29,26 @@ WAIT = 60.0  # seconds for another process of this site that writes to the ledge
 
 @dataclass
 class SiteBudget:
-    """The privacy budget of one site in one run, and what it has released."""
+    """The privacy budget of one site in one run, and what it has released.
+
+    Args:
+        folder: of the run, at the site.
+        private: the private algorithm.
+        units: rows, or patients, here.
+        rows: digest of the training rows.
+        fingerprint: of what decides, besides the rows, what a task replies: algorithm, problem, privacy, seed.
+        in_all: ε of all runs of the folder together; None: that of this run.
+        secret: that the noise is made of, read from the folder.
+        spent: what was released, read from the folder.
+        answered: digests of the questions, read from the folder.
+    """
 
     folder: Path
     private: Private
-    units: int  # rows, or patients, here
-    rows: bytes  # digest of the training rows
-    fingerprint: str = ""  # of what decides, besides the rows, what a task replies: algorithm, problem, privacy, seed
-    in_all: float | None = None  # ε of all runs of the folder together; None: that of this run
+    units: int
+    rows: bytes
+    fingerprint: str = ""
+    in_all: float | None = None
     secret: bytes = b""
     spent: Releases | None = None
     answered: list[str] | None = None
