@@ -121,6 +121,14 @@ def test_the_files_and_the_summary(kind, studies):
     assert (found.folder / "MODEL_CARD.md").exists()
 
 
+def test_what_is_for_two_classes_refuses_the_folder(studies):
+    found = CliRunner().invoke(app, ["compare", str(studies("number").folder), str(studies("number").folder)])
+    assert isinstance(found.exception, BadInput)
+    assert "is a study of the outcome 'number'" in str(found.exception)
+    again = CliRunner().invoke(app, ["report", str(studies("number").folder)])
+    assert again.exit_code == 0, again.output
+
+
 @each
 def test_what_is_learnt_is_better_than_nothing(kind, studies):
     name, least = {
