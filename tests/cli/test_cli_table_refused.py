@@ -65,6 +65,11 @@ def test_options(words, said, tmp_path):
         (("--site", "hospital", "--label", "patient"), "--label = 'patient': has 281 values"),
         (("--site", "hospital", "--label", "age", "--family", "x"), "--family = 'x': "),
         (("--site", "hospital", "--time", "age"), "--event is missing"),
+        (("--site", "hospital", "--time", "age", "--event", "died", "--dry-run"), "is for a study that is run at once"),
+        (
+            ("--site", "hospital", "--label", "age", "--family", "poisson", "--algorithm", "DRFA"),
+            "--family = 'poisson'",
+        ),
         (("--site", "hospital", "--time", "age", "--event", "sex"), "column 'sex' = '': an empty cell says nothing"),
         (("--site", "died", "--label", "died"), "--site = 'died': is --label too; a column has one role"),
         (("--site", "hospital", "--label", "died", "--patient", "hospital"), "--patient = 'hospital': is --site too"),

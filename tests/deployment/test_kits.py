@@ -19,11 +19,13 @@ from fedsaddle.commands.deploy import check_run, flower, renew, start
 from fedsaddle.commands.deploy import provision as provision_command
 from fedsaddle.commands.run_deployed import attach_to, run_deployed
 from fedsaddle.deployment import project as certificates
+from fedsaddle.deployment.messages import Answer
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.deployment.nvflare.provision import provision
 from fedsaddle.deployment.nvflare.supervise import Waiting
 from fedsaddle.deployment.project import Project, only_for_owner, read_project, take_from_others
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.federation.wire import Message, pack, unpack
 
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows has other rights")
 
@@ -155,6 +157,26 @@ def test_a_kit_whose_certificate_has_ended_is_not_started(federation, capsys, mo
     certificate(kit / "startup" / "client.crt", -1)
     with pytest.raises(BadInput, match=r"client.crt': ended on 20.*; ask who made the kit for a new one"):
         start(kit)
+
+
+def test_a_clock_that_is_behind_is_named(federation):
+    provision(read_project(federation.folder), federation.folder)
+    kit = federation.kit("site-1")
+    certificate(kit / "startup" / "rootCA.pem", 300)
+    said = r"clock = '2001-02-03 04:05 UTC': the certificate rootCA.pem begins only at 20.*; set the clock of this"
+    with pytest.raises(BadInput, match=said):
+        certificates.check_kit(kit, datetime(2001, 2, 3, 4, 5, tzinfo=UTC))
+
+
+def test_a_job_is_one_run():
+    app = pytest.importorskip("fedsaddle.deployment.nvflare.app")
+    site = app.OneRun(lambda content: b"answered")
+    say = lambda run: site.answer(pack(Message({"run": run, "do": "facts"})))  # noqa: E731
+    assert site.answer(b"nonsense") == b"answered"
+    assert say("first") == say("first.fedavg-0.1") == say("first") == b"answered"
+    told = Answer.read(unpack(say("second"), {}).about).failure
+    assert told is not None
+    assert told.detail == "this job is run first, and not second; submit each run as a job of its own"
 
 
 def test_a_run_with_a_certificate_that_has_ended_is_not_submitted(federation):

@@ -20,6 +20,7 @@ from fedsaddle.deployment.secure_site import read_identity, write_site_keys
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.site_policy import SitePolicy
+from fedsaddle.documents.summary import read_summary
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.metrics.calibration import at_threshold
 from fedsaddle.metrics.ranking import rank
@@ -27,6 +28,7 @@ from fedsaddle.metrics.score_sums import bins_of
 from fedsaddle.report.run_report import page_of
 from fedsaddle.report.sections.score_counts import score_counts
 from fedsaddle.report.stored_run import read_run
+from fedsaddle.report.tables import one_run
 
 NAMES = tuple("abcd")
 
@@ -132,6 +134,8 @@ def test_the_page_says_so_and_has_no_small_count(finished):
     words = " ".join(getattr(block, "words", "") for block in score_counts(read_run(out)).blocks)
     assert "summed by secure aggregation" in words
     assert "There are no curves" in words
+    told = one_run(read_summary(out / "summary.json"))
+    assert "only bounds are known" not in f"{told.caption}{told.columns}"
     assert {"score-counts"} <= {section.key for section in page_of(read_run(out)).sections}
 
 
@@ -278,8 +282,8 @@ def test_the_best_round_is_chosen_by_the_summed_counts(tmp_path):
 def asked_alone(services, result, do: str, shares: dict[str, float]) -> str:
     """What the first site answers to a question about the run's model, made up by a server; the reason of a refusal."""
     worker = next(iter(services[0]._runs.values())).worker
-    known = next(one for one in next(iter(services[0]._runs.values())).models.measured if "-test@" in one)
-    cuts = [int(cut) for cut in known.partition("@")[2].split(",")]
+    measured = next(iter(services[0]._runs.values())).questions._measurements
+    cuts = next(cuts for model, cuts in measured.items() if model.part == "test")
     payload = {"w": result.model, "dual": None, "part": "test", "rounds": 4, "cuts": cuts, "secure": {"shares": shares}}
     if do == "spread":
         payload |= dict.fromkeys(("positives", "negatives"), torch.ones(1, 1000, dtype=torch.float64))

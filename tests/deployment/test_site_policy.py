@@ -14,10 +14,10 @@ from in_process import config, deployed, sites
 
 from fedsaddle.commands.deploy import audit, init, sample_columns
 from fedsaddle.commands.output import output
-from fedsaddle.config.schema import read_config, validate_config
+from fedsaddle.config.schema import validate_config
 from fedsaddle.data.tables.judge import by_name
 from fedsaddle.deployment.messages import Answer, Request
-from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, require_deployable, require_named_columns
+from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.site_policy import EXAMPLE, FILE, SitePolicy, read_policy, write_default_policy
 from fedsaddle.errors import BadInput, MissingData, TooFewAnswered
@@ -206,14 +206,13 @@ def test_a_site_with_nothing_but_identifiers_refuses(tmp_path):
 
 def test_init_writes_the_columns_of_a_sample(sample, tmp_path, capsys):
     init(tmp_path / "study", 3, "localhost", sample, "died", "hospital", "patient_id")
-    text = (tmp_path / "study" / "fedsaddle.toml").read_text()
-    given = read_config(tmp_path / "study" / "fedsaddle.toml")
-    require_deployable(given)
-    require_named_columns(given, [sample])
-    options = given.data.options()
-    assert options["features"] == ["age", "lab", "ward"]
+    text = (tmp_path / "study" / "study.toml").read_text()
+    given = tomllib.loads(text)
+    options = given["data"]
+    assert sorted(options["features"]) == ["age", "lab", "ward"]
     assert (options["target"], options["together"]) == ("died", "patient_id")
-    assert given.data.minimum_cell == 5
+    assert options["minimum_cell"] == 5
+    assert given["privacy"]["secure_aggregation"] is True, "with three sites or more"
     assert '"dob"' in text
     assert "Name 1" not in text
     assert "long story" not in text

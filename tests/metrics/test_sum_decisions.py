@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_score_sums import added, drawn
 
-from fedsaddle.metrics.calibration import Platt, decision_curve, reliability
+from fedsaddle.metrics.calibration import Platt, Threshold, decision_curve, reliability
 from fedsaddle.metrics.intervals import wilson_share
 from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums, bins_of
 from fedsaddle.metrics.subgroups import RowsInGroups, subgroups
@@ -16,7 +16,9 @@ from fedsaddle.metrics.sum_decisions import (
     decisions_of_sums,
     groups_of_sums,
     net_benefit,
+    platt_of_counts,
     reliability_of_sums,
+    threshold_of_counts,
 )
 from fedsaddle.metrics.sum_figures import SummedScores
 
@@ -146,3 +148,17 @@ def test_tables_of_groups_are_left_out_where_the_rest_has_a_small_cell():
     ours = groups_of_sums(whole, asked, high)
     assert all(one.sensitivity is None for one in ours)
     assert all(one.auroc is not None for one in ours)
+
+
+def test_probabilities_and_threshold_are_those_of_the_middles_and_lower_edges():
+    (scores, _), y, _, _ = drawn(6, 50)
+    counts, bins = BinCounts.of(scores, y).histogram(), bins_of(scores)
+    platt = platt_of_counts(counts, log_odds=True)
+    exact = Platt.fit(MIDDLES[bins], y, log_odds=True)
+    assert (platt.slope, platt.intercept) == pytest.approx((exact.slope, exact.intercept), abs=1e-8)
+    p = platt.probability(LOWER[bins])
+    cut, found = threshold_of_counts(counts, platt)
+    assert found.probability == pytest.approx(Threshold.default(p, y).probability, abs=1e-12)
+    assert ((bins >= cut) == (p >= found.probability - 1e-12)).all()
+    cut, found = threshold_of_counts(counts, platt, 0.9)
+    assert (bins[y == 1] >= cut).mean() >= 0.9

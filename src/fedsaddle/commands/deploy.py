@@ -240,12 +240,13 @@ def audit(
     if run is not None and not found:
         known = ", ".join(dict.fromkeys(entry.run for entry in read_audit(folder) if entry.run))
         raise MissingData(f"run {run!r}: nothing of it left this site; the log has: {known or 'no run'}")
+    spent = site_budgets(folder, run)
     document: AuditDocument = {
         "schema": SCHEMA,
         "command": "deploy audit",
         "kit": str(kit),
         "entries": [asdict(entry) for entry in found],
-        "privacy": (spent := site_budgets(folder, run)),
+        "privacy": [dict(each) for each in spent],
     }
     output.emit(document)
     screen = output.screen()

@@ -101,14 +101,23 @@ log = logging.getLogger("fedsaddle.server")
 
 @dataclass(frozen=True)
 class Agreement:
-    """What server and sites share: rows per part and site, the encoding, and what the user should know."""
+    """What server and sites share: rows per part and site, the encoding, and what the user should know.
 
-    sizes: dict[str, list[int]]  # "rows", "validation_rows", "test_rows" -> of each site
+    Args:
+        sizes: "rows", "validation_rows", "test_rows" -> of each site.
+        encoding: classes and features, as `AgreedEncoding`.
+        notes: lines for the user.
+        minimum_sites: that an average must be of: the most that any site's policy asks for.
+        new: False: read from the folder of a run that goes on.
+        told: of each site; none for a trial of a study.
+    """
+
+    sizes: dict[str, list[int]]
     encoding: Agreed
     notes: tuple[str, ...] = ()
-    minimum_sites: int = 1  # that an average must be of: the most that any site's policy asks for
-    new: bool = True  # False: read from the folder of a run that goes on
-    told: tuple[SiteFacts, ...] = ()  # of each site; none for a trial of a study
+    minimum_sites: int = 1
+    new: bool = True
+    told: tuple[SiteFacts, ...] = ()
 
 
 def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFolder) -> Agreement:

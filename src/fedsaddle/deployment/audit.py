@@ -87,24 +87,45 @@ SUM_ONLY = "sum only"  # it left under a mask, which cancels in the sum over sit
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One field of one message that left."""
+    """One field of one message that left.
+
+    Args:
+        time: when it left, UTC.
+        run: of which run.
+        round: None: before the first round.
+        exchange: None: not an exchange of the algorithm.
+        request: the task, or "facts", "counts", "agree", "measure".
+        field: name of the field.
+        shape: of the tensor, or the number of entries.
+        dtype: type of its numbers, or "json".
+        bytes: how many bytes it has.
+        visibility: how the server sees it.
+        text: why the site could not answer, as sent to the server.
+    """
 
     time: str
     run: str
-    round: int | None  # None: before the first round
-    exchange: int | None  # None: not an exchange of the algorithm
-    request: str  # the task, or "facts", "counts", "agree", "measure"
+    round: int | None
+    exchange: int | None
+    request: str
     field: str
     shape: list[int]
     dtype: str
     bytes: int
     visibility: str
-    text: str = ""  # why the site could not answer, as sent to the server
+    text: str = ""
 
 
 @dataclass(frozen=True)
 class Occasion:
-    """The message that an entry belongs to."""
+    """The message that an entry belongs to.
+
+    Args:
+        run: of which run.
+        request: the task, or the request.
+        round: the round, None before the first one.
+        exchange: the exchange of the round, None for a request.
+    """
 
     run: str
     request: str
@@ -114,7 +135,11 @@ class Occasion:
 
 @dataclass(frozen=True)
 class AuditLog:
-    """The append-only log of one site."""
+    """The append-only log of one site.
+
+    Args:
+        folder: the site's folder of runs.
+    """
 
     folder: Path
 

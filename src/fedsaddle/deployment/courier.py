@@ -20,7 +20,13 @@ from fedsaddle.federation.wire import SMALL, Kinds, Limits, Message, pack, unpac
 
 
 class Arrival(NamedTuple):
-    """The answer of one client: bytes, or a fault."""
+    """The answer of one client: bytes, or a fault.
+
+    Args:
+        client: who sent it.
+        content: the bytes, None for a fault.
+        fault: why there are no bytes.
+    """
 
     client: int
     content: bytes | None
@@ -50,7 +56,11 @@ class QuickTransport(Protocol):
 
 @dataclass
 class InProcess:
-    """Sites in this process, one function each, without a network."""
+    """Sites in this process, one function each, without a network.
+
+    Args:
+        sites: what answers for each client.
+    """
 
     sites: Mapping[int, Callable[[bytes], bytes]]
 
@@ -72,7 +82,17 @@ Check = Callable[[int, Answer, Any], T | Fault]  # client, answer and record -> 
 
 @dataclass
 class Attendance:
-    """Counts per client: answers, faults and bytes."""
+    """Counts per client: answers, faults and bytes.
+
+    Args:
+        names: of the sites.
+        answered: valid answers of each client.
+        left_out: faults of each client, and how often.
+        bytes_down: bytes sent to each client.
+        bytes_up: bytes received from each client.
+        in_a_row: faults of each client since its last valid answer.
+        rests_until: first round in which a paused client is asked again.
+    """
 
     names: tuple[str, ...]
     answered: Counter[int] = field(default_factory=Counter)
@@ -122,18 +142,34 @@ class Attendance:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long to wait for answers, and for how many."""
+    """How long to wait for answers, and for how many.
 
-    timeout: float = 60.0  # seconds for one exchange
-    minimum: int = 1  # sites that must be up
-    patience: float = 300.0  # seconds to retry while fewer answer
-    pause: float = 1.0  # seconds between two attempts
-    most_bytes: int = 1 << 30  # of one reply, at most
+    Args:
+        timeout: seconds for one exchange.
+        minimum: sites that must be up.
+        patience: seconds to retry while fewer answer.
+        pause: seconds between two attempts.
+        most_bytes: of one reply, at most.
+    """
+
+    timeout: float = 60.0
+    minimum: int = 1
+    patience: float = 300.0
+    pause: float = 1.0
+    most_bytes: int = 1 << 30
 
 
 @dataclass
 class Courier:
-    """Exchanges messages with the sites; `names[i]` is the site of client i."""
+    """Exchanges messages with the sites; `names[i]` is the site of client i.
+
+    Args:
+        transport: brings messages to the sites.
+        names: of the sites, in the order of their clients.
+        patience: how long to wait, and for how many.
+        now: the time in seconds, which tests replace.
+        sleep: waits for so many seconds, which tests replace.
+    """
 
     transport: Transport
     names: tuple[str, ...]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsaddle.array_types import Floats, Ints
 from fedsaddle.config.build import build_on
 from fedsaddle.data.tables.columns import summarised
 from fedsaddle.deployment.agreement import Agreement, agree_on_encoding, collect_keys, digests, require_secure
@@ -25,9 +24,8 @@ from fedsaddle.documents.files import RunFiles
 from fedsaddle.documents.summary import SearchSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError
 from fedsaddle.files import Record, make_folder, read_object, write_json
-from fedsaddle.metrics.calibration import Platt, Threshold
-from fedsaddle.metrics.histograms import ScoreHistogram
 from fedsaddle.metrics.score_sums import BINS, EDGES
+from fedsaddle.metrics.sum_decisions import platt_of_counts, threshold_of_counts
 from fedsaddle.metrics.sum_figures import SumFigure, SummedScores
 from fedsaddle.problems.protocols import HasModel
 from fedsaddle.report.predictions import CHOICE
@@ -45,7 +43,6 @@ from fedsaddle.studies.trial import Trial
 log = logging.getLogger("fedsaddle.server")
 BEGUN = "study.json"  # that all sites have agreed
 AT_THRESHOLD = ("sensitivity", "specificity", "positive_predictive_value", "negative_predictive_value")
-MOST_FITTED = 1 << 22  # rows to which probabilities are fitted
 
 
 @dataclass(frozen=True)
@@ -180,9 +177,10 @@ class _Finished:
         self.models = {CHOICE: self.choice.chosen, FEDAVG: self.choice.fedavg}
         counts = {name: self.sites.counts(model, "validation") for name, model in self.models.items()}
         self.platt = {
-            name: platt_of(own, log_odds=self.models[name].trial.candidate.log_odds) for name, own in counts.items()
+            name: platt_of_counts(own, log_odds=self.models[name].trial.candidate.log_odds)
+            for name, own in counts.items()
         }
-        self.cut, self.threshold = threshold_of(counts[CHOICE], self.platt[CHOICE], self.plan.study.sensitivity)
+        self.cut, self.threshold = threshold_of_counts(counts[CHOICE], self.platt[CHOICE], self.plan.study.sensitivity)
 
     def write(self) -> StudyResult:
         """Look at the test rows, and write what the organiser's folder holds."""
@@ -311,40 +309,6 @@ class _Finished:
 def history_of(model: Model) -> list[Record]:
     """The evaluations of the trial that made a model."""
     return RunFolder(model.trial.folder / model.trial.name).history()
-
-
-def middles() -> Floats:
-    """A score in the middle of each bin."""
-    share = (np.arange(BINS) + 0.5) / BINS
-    return np.asarray(np.log(share) - np.log1p(-share))
-
-
-def rows_of(counts: ScoreHistogram) -> tuple[Ints, Ints]:
-    """The bin and the label of each counted row; of very many rows an even part."""
-    fewer = max(1, sum(counts.sides) // MOST_FITTED)
-    up, down = counts.positives // fewer, counts.negatives // fewer
-    bins = np.concatenate([np.repeat(np.arange(BINS), up), np.repeat(np.arange(BINS), down)])
-    return bins, np.concatenate([np.ones(up.sum(), dtype=np.int64), np.zeros(down.sum(), dtype=np.int64)])
-
-
-def platt_of(counts: ScoreHistogram, *, log_odds: bool) -> Platt:
-    """From scores to probabilities, by counts of validation rows."""
-    bins, labels = rows_of(counts)
-    return Platt.fit(middles()[bins], labels, log_odds=log_odds)
-
-
-def threshold_of(counts: ScoreHistogram, platt: Platt, sensitivity: float | None) -> tuple[int, Threshold]:
-    """The first bin of those called positive, and the probability where it begins."""
-    bins, labels = rows_of(counts)
-    lower = np.concatenate([[-40.0], EDGES])
-    p = platt.probability(lower)
-    found = (
-        Threshold.default(p[bins], labels)
-        if sensitivity is None
-        else Threshold.for_sensitivity(p[bins], labels, sensitivity)
-    )
-    cut = int(np.searchsorted(p, found.probability - 1e-15, side="left"))
-    return min(max(cut, 1), BINS - 1), found
 
 
 def _plain(figures: Mapping[str, SumFigure]) -> Record:

@@ -37,13 +37,12 @@ from fedsaddle.metrics.evaluation import Measured
 from fedsaddle.metrics.histograms import MergedHistogram, PooledHistogram, ScoreHistogram
 from fedsaddle.metrics.own_figures import OwnFigures
 from fedsaddle.metrics.score_sums import BINS, BinCounts, SpreadQuestion, SquareSums
-from fedsaddle.metrics.sum_decisions import LOWER
+from fedsaddle.metrics.sum_decisions import LOWER, platt_of_counts, threshold_of_counts
 from fedsaddle.metrics.sum_figures import SummedScores
 from fedsaddle.problems.protocols import KnowsClasses, Problem, Ranks
 from fedsaddle.runs.evaluation import Solution, parts_of, pooled_key
 
 log = logging.getLogger("fedsaddle.server")
-MAX_FITTED = 1 << 22  # rows to which probabilities are fitted
 PLAIN_CUTS = tuple(cut_of(share) for share in SHOWN)
 
 
@@ -169,15 +168,8 @@ class RemoteEvaluator:
         together = None if answers is None else _together(answers)
         if together is None:
             return None
-        up, down = together.positives, together.negatives
-        fewer = max(1, int(up.sum() + down.sum()) // MAX_FITTED)  # the sites' word for their rows costs no memory
-        up, down = up // fewer, down // fewer
-        share = (np.arange(BINS) + 0.5) / BINS
-        middle = np.log(share) - np.log1p(-share)
-        bins = np.concatenate([np.repeat(np.arange(BINS), up), np.repeat(np.arange(BINS), down)])
-        labels = np.concatenate([np.ones(up.sum(), dtype=np.int64), np.zeros(down.sum(), dtype=np.int64)])
-        platt = Platt.fit(middle[bins], labels)
-        return platt, Threshold.default(platt.probability(LOWER[bins]), labels)
+        platt = platt_of_counts(together)
+        return platt, threshold_of_counts(together, platt)[1]
 
     def _cuts(self, part: str) -> list[int]:
         """The thresholds of a part: of test rows by the probabilities that validation rows gave, the chosen one first.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from fedsaddle.deployment.messages import Ask
 from fedsaddle.deployment.site_policy import over_all
@@ -27,16 +27,61 @@ OWNER = 0o600  # nobody else reads the secret
 WAIT = 60.0  # seconds for another process of this site that writes to the ledger
 
 
+class AgreedBudget(TypedDict):
+    """What of a ledger is constant during a run."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    units: int
+    rows: str  # digest, in hexadecimal
+    fingerprint: str
+    noise: float
+    planned: list[list[int | None]]
+
+
+class Ledger(AgreedBudget):
+    """A ledger as it is stored."""
+
+    spent: list[tuple[int | None, int, int]]
+    answered: list[str]  # digests of the questions
+
+
+class Budget(TypedDict):
+    """What a run may release about a site, and what it has."""
+
+    run: str
+    unit: str
+    units: int
+    epsilon: float
+    delta: float
+    epsilon_spent: float
+    epsilon_left: float
+    answers: int
+
+
 @dataclass
 class SiteBudget:
-    """The privacy budget of one site in one run, and what it has released."""
+    """The privacy budget of one site in one run, and what it has released.
+
+    Args:
+        folder: of the run, at the site.
+        private: the private algorithm.
+        units: rows, or patients, here.
+        rows: digest of the training rows.
+        fingerprint: of what decides, besides the rows, what a task replies: algorithm, problem, privacy, seed.
+        in_all: ε of all runs of the folder together; None: that of this run.
+        secret: that the noise is made of, read from the folder.
+        spent: what was released, read from the folder.
+        answered: digests of the questions, read from the folder.
+    """
 
     folder: Path
     private: Private
-    units: int  # rows, or patients, here
-    rows: bytes  # digest of the training rows
-    fingerprint: str = ""  # of what decides, besides the rows, what a task replies: algorithm, problem, privacy, seed
-    in_all: float | None = None  # ε of all runs of the folder together; None: that of this run
+    units: int
+    rows: bytes
+    fingerprint: str = ""
+    in_all: float | None = None
     secret: bytes = b""
     spent: Releases | None = None
     answered: list[str] | None = None
@@ -48,7 +93,7 @@ class SiteBudget:
             if stored is not None and stored.get("fingerprint") == self.fingerprint and stored["units"] == self.units:
                 self.private.known[self.units] = float(stored["noise"])  # computing it takes seconds in every process
             path = self.folder / SECRET
-            if stored is not None and any(stored.get(key) != value for key, value in self._agreed().items()):
+            if stored is not None and any(dict(stored).get(key) != value for key, value in self._agreed().items()):
                 raise Refused("this site agreed to this run with another privacy, or with other rows; begin a new run")
             if not path.exists():
                 if stored is not None:
@@ -86,14 +131,14 @@ class SiteBudget:
             self._write()
             raise Refused(over_all(most, total))
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> Ledger | None:
         """Read the ledger on the disk, which is authoritative."""
         stored = read_ledger(self.folder)
         self.spent = Counter() if stored is None else from_plain(stored["spent"])
         self.answered = [] if stored is None else list(stored["answered"])
         return stored
 
-    def _agreed(self) -> dict[str, Any]:
+    def _agreed(self) -> AgreedBudget:
         """Entries that are constant during the run."""
         privacy = self.private.privacy
         return {
@@ -113,10 +158,10 @@ class SiteBudget:
         write_atomically(self.folder / LEDGER, json.dumps(content).encode(), OWNER)
 
 
-def read_ledger(folder: Path) -> dict[str, Any] | None:
+def read_ledger(folder: Path) -> Ledger | None:
     """The ledger of a run; None if there is none."""
     try:
-        found: dict[str, Any] = json.loads((folder / LEDGER).read_text(encoding="utf-8"))
+        found: Ledger = json.loads((folder / LEDGER).read_text(encoding="utf-8"))
         found["spent"], found["answered"], found["units"], float(found["epsilon"]), float(found["noise"])
     except FileNotFoundError:
         return None
@@ -127,7 +172,7 @@ def read_ledger(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def ledgers(runs: Path) -> dict[str, dict[str, Any]]:
+def ledgers(runs: Path) -> dict[str, Ledger]:
     """The ledgers of all private runs of a folder of runs, by the run's folder."""
     found = {path.parent.name: read_ledger(path.parent) for path in sorted(runs.glob(f"*/{LEDGER}"))}
     return {name: ledger for name, ledger in found.items() if ledger is not None}
@@ -140,13 +185,13 @@ def epsilon_in_all(runs: Path, excluded: str) -> float:
     )
 
 
-def epsilon_spent(ledger: dict[str, Any]) -> float:
+def epsilon_spent(ledger: Ledger) -> float:
     """ε of what a run has released here, by the accountant."""
     events = events_of(from_plain(ledger["spent"]), int(ledger["units"]))
     return epsilon_of(events, float(ledger["noise"]), float(ledger["delta"]))
 
 
-def site_budgets(folder: Path, run: str | None) -> list[dict[str, Any]]:
+def site_budgets(folder: Path, run: str | None) -> list[Budget]:
     """What each private run may release about this site, and what it has, by the site's own ledger."""
     return [
         {"run": name, "unit": kept["unit"], "units": kept["units"], "epsilon": kept["epsilon"], "delta": kept["delta"],
@@ -156,7 +201,7 @@ def site_budgets(folder: Path, run: str | None) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def budget_lines(budgets: Sequence[dict[str, Any]]) -> list[str]:
+def budget_lines(budgets: Sequence[Budget]) -> list[str]:
     """A line for each private run, and one for all of them."""
     found = [
         f"privacy of run {visible(b['run'])}: epsilon = {b['epsilon_spent']:.3g} of {b['epsilon']:g} spent, "
@@ -165,7 +210,7 @@ def budget_lines(budgets: Sequence[dict[str, Any]]) -> list[str]:
         for b in budgets
     ]
     if len(found) > 1:
-        spent, most = (sum(b[key] for b in budgets) for key in ("epsilon_spent", "epsilon"))
+        spent, most = sum(b["epsilon_spent"] for b in budgets), sum(b["epsilon"] for b in budgets)
         found.append(f"privacy of all runs together: epsilon = {spent:.3g} spent, at most {most:g}")
     return found
 

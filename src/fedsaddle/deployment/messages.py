@@ -66,6 +66,11 @@ class Fault:
 
     The detail is text for users; for `NOT_FINITE` it is the name of the field.
 
+    Args:
+        kind: what is wrong.
+        client: whose reply it is.
+        detail: text for users.
+
     Examples:
         >>> str(Fault(FaultKind.NOT_FINITE, 2, "loss"))
         "sent a 'loss' that is not finite"
@@ -134,23 +139,39 @@ _brief.maxlevel = 2
 
 
 class SecureCohort(MessagePart):
-    """The sites that mask their replies together, each with its share of the weight."""
+    """The sites that mask their replies together, each with its share of the weight.
+
+    Args:
+        shares: share of the weight of each site.
+    """
 
     shares: dict[Client, Annotated[float, Field(ge=-1, le=1)]] = Field(min_length=1, max_length=MAX_SITES)
 
 
 class Ask(TypedMessage):
-    """Server to sites: run a task of the algorithm."""
+    """Server to sites: run a task of the algorithm.
+
+    Args:
+        run: name of the run.
+        fingerprint: of the algorithm that all agreed on.
+        nonce: identifies this attempt; never used twice.
+        round: number of the round, from 0.
+        exchange: number of the exchange in the round, from 0.
+        task: name of the task.
+        starts: the memory to start from; absent: no memory.
+        keep: versions.
+        secure: None: replies are not masked.
+    """
 
     run: Word
     fingerprint: Word
-    nonce: Nonce  # identifies this attempt; never used twice
+    nonce: Nonce
     round: Round
     exchange: Round
     task: Word
-    starts: dict[Client, Version] = Field(max_length=MAX_SITES)  # the memory to start from; absent: no memory
-    keep: dict[Client, Annotated[list[Version], Field(max_length=10)]] = Field(max_length=MAX_SITES)  # versions
-    secure: SecureCohort | None = None  # None: replies are not masked
+    starts: dict[Client, Version] = Field(max_length=MAX_SITES)
+    keep: dict[Client, Annotated[list[Version], Field(max_length=10)]] = Field(max_length=MAX_SITES)
+    secure: SecureCohort | None = None
 
     @property
     def version(self) -> str:
@@ -159,7 +180,14 @@ class Ask(TypedMessage):
 
 
 class Request(TypedMessage):
-    """Server to sites: a request other than a task, such as facts about the rows or the evaluation of a model."""
+    """Server to sites: a request other than a task, such as facts about the rows or the evaluation of a model.
+
+    Args:
+        do: what is asked for.
+        run: name of the run.
+        fingerprint: of the algorithm that all agreed on, empty before.
+        nonce: identifies this attempt.
+    """
 
     do: Word
     run: Word
@@ -168,9 +196,14 @@ class Request(TypedMessage):
 
 
 class Failure(MessagePart):
-    """Why a site could not answer, without any data."""
+    """Why a site could not answer, without any data.
 
-    kind: Literal["refused", "failed"]  # a refusal is final; the server does not retry
+    Args:
+        kind: a refusal is final; the server does not retry.
+        detail: why, without any data.
+    """
+
+    kind: Literal["refused", "failed"]
     detail: str = Field(max_length=MAX_TOLD)
 
     @classmethod
@@ -191,10 +224,17 @@ class Failure(MessagePart):
 
 
 class Answer(TypedMessage):
-    """Site to server: the answer to an ask or a request."""
+    """Site to server: the answer to an ask or a request.
+
+    Args:
+        nonce: that of the ask.
+        version: of the memory after the task; None: no memory.
+        samples: rows that were drawn.
+        failure: why there is no answer, or None.
+    """
 
     nonce: Nonce
-    version: Version | None  # of the memory after the task; None: no memory
+    version: Version | None
     samples: Samples
     failure: Failure | None
 
@@ -231,7 +271,22 @@ def reply_limits(do: str) -> Limits:
 
 
 class Feature(MessagePart):
-    """One feature of the agreed encoding, as `Encoded.to_dict` writes it."""
+    """One feature of the agreed encoding, as `Encoded.to_dict` writes it.
+
+    Args:
+        column: name of the column.
+        kind: how the feature follows from a cell.
+        category: that it stands for.
+        fill: in place of a missing number.
+        log: whether the signed logarithm is taken.
+        mean: that is subtracted.
+        std: that it is divided by.
+        clip: largest absolute value.
+        knot: where a hinge begins.
+        known: categories that have features of their own.
+        unknown: in place of an unknown site.
+        written: how the file writes numbers.
+    """
 
     column: Name
     kind: Kind
@@ -252,7 +307,13 @@ class Feature(MessagePart):
 
 
 class ArrayScale(MessagePart):
-    """How arrays are standardised: the shape of a row, and mean and deviation of each feature or of all."""
+    """How arrays are standardised: the shape of a row, and mean and deviation of each feature or of all.
+
+    Args:
+        shape: of a row.
+        mean: of each feature, or of all.
+        std: of each feature, or of all.
+    """
 
     shape: list[Annotated[int, Field(ge=1, le=2**31)]] = Field(min_length=1, max_length=8)
     mean: Finite | Annotated[list[Finite], Field(max_length=MAX_FEATURES)]
@@ -260,7 +321,16 @@ class ArrayScale(MessagePart):
 
 
 class AgreedEncoding(MessagePart):
-    """The encoding that the server made of all facts: classes, and features or an array."""
+    """The encoding that the server made of all facts: classes, and features or an array.
+
+    Args:
+        values: labels as the files have them, None for a regression target.
+        classes: labels as text.
+        counts: training rows of each class, as far as sites tell.
+        positive: place of the positive label among the values.
+        features: of tables.
+        array: how arrays are standardised.
+    """
 
     values: Classes | None
     classes: list[Name] | None = Field(max_length=MAX_VALUES * 100)
@@ -281,14 +351,24 @@ class AgreedEncoding(MessagePart):
 
 
 class FactsAsked(MessagePart):
-    """Server to sites: the digests of the run's config, and the names of all sites."""
+    """Server to sites: the digests of the run's config, and the names of all sites.
+
+    Args:
+        config: digests of the sections of the config.
+        names: of all sites.
+    """
 
     config: Digests
     names: list[Site] = Field([], max_length=MAX_SITES)
 
 
 class CountsAsked(MessagePart):
-    """Server to sites: how number columns are standardised before their cells are counted."""
+    """Server to sites: how number columns are standardised before their cells are counted.
+
+    Args:
+        config: digests of the sections of the config.
+        drafts: features of the number columns, each column once.
+    """
 
     config: Digests
     drafts: list[Feature] = Field(max_length=MAX_COLUMNS)
@@ -301,34 +381,57 @@ class CountsAsked(MessagePart):
 
 
 class KeysAsked(MessagePart):
-    """Server to sites: the names of all sites, each of which makes a key for the run."""
+    """Server to sites: the names of all sites, each of which makes a key for the run.
+
+    Args:
+        config: digests of the sections of the config.
+        names: of all sites.
+    """
 
     config: Digests
     names: list[Site] = Field(min_length=1, max_length=MAX_SITES)
 
 
 class KeyTold(MessagePart):
-    """Site to server, and from there to all sites: the key of a site in a run, and its signature."""
+    """Site to server, and from there to all sites: the key of a site in a run, and its signature.
+
+    Args:
+        public: the public key, in hexadecimal.
+        signature: by the site's signing key, in hexadecimal.
+    """
 
     public: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 
 
 class UnmaskAsked(MessagePart):
-    """Server to sites: which answers are summed, of the question with that nonce."""
+    """Server to sites: which answers are summed, of the question with that nonce.
+
+    Args:
+        of: nonce of the ask whose replies are summed.
+        alive: the clients whose replies are summed.
+    """
 
     of: Nonce
     alive: list[Annotated[int, Field(ge=0, lt=MAX_SITES)]] = Field(min_length=1, max_length=MAX_SITES)
 
 
 class AgreeAsked(MessagePart):
-    """Server to sites: the names of all sites, the encoding and, for secure aggregation, the keys of all sites."""
+    """Server to sites: the names of all sites, the encoding and, for secure aggregation, the keys of all sites.
+
+    Args:
+        config: digests of the sections of the config.
+        names: of all sites.
+        agreed: the encoding.
+        keys: for secure aggregation, of all sites.
+        sizes: training rows, with keys.
+    """
 
     config: Digests
     names: list[Site] = Field(min_length=1, max_length=MAX_SITES)
     agreed: AgreedEncoding
     keys: dict[Site, KeyTold] | None = Field(None, max_length=MAX_SITES)
-    sizes: list[Count] | None = Field(None, max_length=MAX_SITES)  # training rows, with keys
+    sizes: list[Count] | None = Field(None, max_length=MAX_SITES)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -340,27 +443,46 @@ class AgreeAsked(MessagePart):
 
 
 class AgreeTold(MessagePart):
-    """Site to server: the number of its training rows."""
+    """Site to server: the number of its training rows.
+
+    Args:
+        rows: training rows of the site.
+    """
 
     rows: Count
 
 
 class MeasureAsked(MessagePart):
-    """Server to sites: a model to evaluate on the rows of one part."""
+    """Server to sites: a model to evaluate on the rows of one part.
+
+    Args:
+        w: the model.
+        dual: its dual, if it has one.
+        part: the rows to measure it on.
+        rounds: that were done before.
+        cuts: first bins of alarms.
+        groups: numbers of the agreed groups to count apart.
+        secure: None: score counts are not masked.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     w: Tensor
     dual: Tensor | None
     part: Literal["train", "validation", "test"]
-    rounds: Annotated[int, Field(ge=0, le=10**9)] = 0  # that were done before
-    cuts: Annotated[list[Annotated[int, Field(ge=0, le=10**6)]], Field(max_length=100)] = []  # first bins of alarms
-    groups: Annotated[list[Annotated[int, Field(ge=0, lt=1000)]], Field(max_length=100)] = []  # to count apart
-    secure: SecureCohort | None = None  # None: score counts are not masked
+    rounds: Annotated[int, Field(ge=0, le=10**9)] = 0
+    cuts: Annotated[list[Annotated[int, Field(ge=0, le=10**6)]], Field(max_length=100)] = []
+    groups: Annotated[list[Annotated[int, Field(ge=0, lt=1000)]], Field(max_length=100)] = []
+    secure: SecureCohort | None = None
 
 
 class SpreadAsked(MeasureAsked):
-    """Server to sites: the model again, and the score counts of all sites, for sums of squares over patients."""
+    """Server to sites: the model again, and the score counts of all sites, for sums of squares over patients.
+
+    Args:
+        positives: score counts of all sites.
+        negatives: score counts of all sites.
+    """
 
     positives: Tensor
     negatives: Tensor

@@ -85,7 +85,12 @@ resubmit = 5                     # how often to resubmit a run that ended early
 
 
 class ProjectSite(BaseModel):
-    """[sites.NAME]: the data of one site."""
+    """[sites.NAME]: the data of one site.
+
+    Args:
+        data: path of its table, at the site.
+        test_data: path of a table with test rows.
+    """
 
     model_config = _STRICT
     data: str
@@ -93,7 +98,23 @@ class ProjectSite(BaseModel):
 
 
 class Deployment(BaseModel):
-    """[deployment]: the server, and how long it waits."""
+    """[deployment]: the server, and how long it waits.
+
+    Args:
+        name: of the deployment.
+        config: file of the run.
+        server: host name by which sites reach the server.
+        port: that sites connect to.
+        admin_port: that users connect to.
+        minimum: sites that must be up.
+        timeout: seconds for an exchange.
+        grace: more seconds for slow sites, once the minimum has answered.
+        patience: seconds to wait while fewer answer.
+        resubmit: how often a job is submitted again.
+        poll: seconds between two looks of a site for work.
+        most_bytes: of one reply.
+        certificate_days: how long a new root lasts.
+    """
 
     model_config = _STRICT
     name: str
@@ -112,7 +133,12 @@ class Deployment(BaseModel):
 
 
 class Project(BaseModel):
-    """A deployment.toml file."""
+    """A deployment.toml file.
+
+    Args:
+        deployment: the server, and how long it waits.
+        sites: the sites by name, without those that have left.
+    """
 
     model_config = _STRICT
     deployment: Deployment
@@ -243,10 +269,17 @@ NAMES = ("*.crt", "rootCA.pem")
 
 
 class Ends(NamedTuple):
-    """The end of the first certificate that ends."""
+    """The end of the first certificate that ends.
+
+    Args:
+        path: of the certificate.
+        at: when it ends.
+        begins: when it begins.
+    """
 
     path: Path
     at: datetime
+    begins: datetime
 
     @property
     def day(self) -> str:
@@ -263,17 +296,21 @@ def first_to_end(folders: Sequence[Path]) -> Ends | None:
     found = []
     for path in sorted(path for folder in folders for name in NAMES for path in folder.glob(name)):
         try:
-            found.append(Ends(path, x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc))
+            one = x509.load_pem_x509_certificate(path.read_bytes())
+            found.append(Ends(path, one.not_valid_after_utc, one.not_valid_before_utc))
         except (ValueError, OSError):
             raise BadInput("certificate", str(path), "cannot be read; get the kit again") from None
     return min(found, key=lambda one: one.at, default=None)
 
 
 def check_kit(kit: Path, now: datetime | None = None) -> str | None:
-    """A warning if a certificate of the kit ends within 30 days; raise `BadInput` if it has ended."""
+    """A warning if a certificate of the kit ends within 30 days; raise `BadInput` if it has ended, or not begun."""
     found, now = first_to_end([kit / "startup"]), now or datetime.now(UTC)
     if found is None:
         return None
+    if found.begins > now:  # connections would be refused again and again, without a word why
+        begins = f"the certificate {found.path.name} begins only at {found.begins:%Y-%m-%d %H:%M} UTC"
+        raise BadInput("clock", f"{now:%Y-%m-%d %H:%M} UTC", f"{begins}; set the clock of this machine")
     if found.at <= now:
         remedy = "ask who made the kit for a new one: fedsaddle deploy renew makes them"
         raise BadInput("certificate", str(found.path), f"ended on {found.day}; {remedy}")

@@ -46,7 +46,12 @@ def placeholder_rows(x: Tensor, y: Tensor) -> Stacked:
 
 @dataclass
 class ExpectedReplies:
-    """Expected replies by task and by the shapes of the sent record; one dry run for each."""
+    """Expected replies by task and by the shapes of the sent record; one dry run for each.
+
+    Args:
+        rows: placeholder rows.
+        known: replies of earlier dry runs.
+    """
 
     rows: Stacked
     known: dict[tuple[object, ...], Record | None] = field(default_factory=dict)
@@ -105,6 +110,11 @@ class MemoryVersions:
     """Client -> valid version of its memory.
 
     Versions of a round become valid when it is committed; versions named in a checkpoint are kept.
+
+    Args:
+        kept: of committed rounds, by client.
+        pending: of this round, by client.
+        saved: those that checkpoints name.
     """
 
     kept: dict[int, str] = field(default_factory=dict)

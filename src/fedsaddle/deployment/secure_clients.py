@@ -48,7 +48,14 @@ ATTEMPTS = 2  # at collecting the unmask shares
 
 @dataclass(frozen=True)
 class Masked:
-    """A checked reply of one site: the bytes of the masked words, and the fields that are not masked."""
+    """A checked reply of one site: the bytes of the masked words, and the fields that are not masked.
+
+    Args:
+        kind: class of the record.
+        layout: of the masked fields.
+        masked: the bytes.
+        shown: fields that are not masked.
+    """
 
     kind: type[Record]
     layout: Layout
@@ -58,17 +65,28 @@ class Masked:
 
 @dataclass(frozen=True)
 class MaskedQuestion:
-    """What sites answered behind masks: the nonce of the message, and the sites asked, each with its share."""
+    """What sites answered behind masks: the nonce of the message, and the sites asked, each with its share.
+
+    Args:
+        nonce: of the message.
+        shares: of the weight of each site.
+        cohort: the sites that were asked.
+        where: for messages.
+    """
 
     nonce: str
     shares: Mapping[int, float]
     cohort: Sequence[int]
-    where: str  # for messages
+    where: str
 
 
 @dataclass
 class SecureClients(RemoteClients):
-    """Clients at remote sites, of whose averaged fields the server only learns sums."""
+    """Clients at remote sites, of whose averaged fields the server only learns sums.
+
+    Args:
+        seen: the fields that the server has seen.
+    """
 
     seen: SeenFields = field(default_factory=SeenFields)
 

@@ -43,7 +43,13 @@ SITE_KEYS = "local/site-keys.json"  # and the public keys of all sites
 
 @dataclass(frozen=True)
 class SiteIdentity:
-    """A site's signing key, and the public keys of all sites by name."""
+    """A site's signing key, and the public keys of all sites by name.
+
+    Args:
+        name: of the site.
+        private: its signing key.
+        known: public signing keys of all sites.
+    """
 
     name: str
     private: bytes
@@ -97,6 +103,9 @@ class AnswerLogFile:
 
     A site may have several processes, or a server may cause it to: reading and writing take the lock of the file, and
     first read what others have appended.
+
+    Args:
+        path: of the file.
     """
 
     path: Path
@@ -273,7 +282,11 @@ def _public_of(identity: SiteIdentity, run: str, name: str, names: Sequence[str]
 
 @dataclass
 class SiteSecure:
-    """Masks the replies of one site in one run, and reveals masks."""
+    """Masks the replies of one site in one run, and reveals masks.
+
+    Args:
+        masks: of this site in this run.
+    """
 
     masks: SiteMasks
 

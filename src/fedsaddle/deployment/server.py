@@ -44,7 +44,15 @@ log = logging.getLogger("fedsaddle.server")
 
 @dataclass(frozen=True)
 class DeployedRun:
-    """The config, sites and folder of a deployed run. Client i is always the site `names[i]`."""
+    """The config, sites and folder of a deployed run. Client i is always the site `names[i]`.
+
+    Args:
+        config: of the run.
+        name: of the run.
+        names: of the sites, in the order of their clients.
+        out: folder of the run, at the server.
+        patience: how long to wait for answers.
+    """
 
     config: Config
     name: str

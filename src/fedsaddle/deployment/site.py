@@ -68,7 +68,14 @@ log = logging.getLogger("fedsaddle.site")
 
 @dataclass
 class AgreedRun:
-    """A run that the site has agreed to: its worker, and its rows of each part."""
+    """A run that the site has agreed to: its worker, and its rows of each part.
+
+    Args:
+        worker: runs the tasks.
+        rows: of each part.
+        questions: what was answered.
+        plan: what may be asked.
+    """
 
     worker: SiteWorker
     rows: dict[str, Stacked]
@@ -86,13 +93,21 @@ class AgreedRun:
 
 @dataclass
 class SiteService:
-    """Answers the requests that the site's own config and policy allow, and logs what leaves."""
+    """Answers the requests that the site's own config and policy allow, and logs what leaves.
+
+    Args:
+        config: of the site.
+        settings: its name, files and folder.
+        policy: what it allows.
+        identity: its keys for secure aggregation.
+        unusable: why the site answers nothing: its config or its policy is invalid.
+    """
 
     config: Config
     settings: SiteSettings
     policy: SitePolicy = field(default_factory=SitePolicy)
-    identity: SiteIdentity | None = None  # its keys for secure aggregation
-    unusable: str = ""  # why the site answers nothing: its config or its policy is invalid
+    identity: SiteIdentity | None = None
+    unusable: str = ""
     _read: SiteRows | None = None
     _runs: dict[str, AgreedRun] = field(default_factory=dict)
     _asked: dict[str, Questions] = field(default_factory=dict)

@@ -117,27 +117,47 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class SitePolicy(BaseModel):
-    """The rules of one site; a stricter rule of the config counts, too."""
+    """The rules of one site; a stricter rule of the config counts, too.
+
+    Args:
+        minimum_cell: the least count that leaves.
+        minimum_rows: of training rows, and of rows that a model is measured on.
+        minimum_sites: that an average must be of.
+        columns: that may be read, besides the label; None: those of the config.
+        algorithms: names that may be run, None: that of the config.
+        problems: names that may be run, None: that of the config.
+        secure_aggregation: averaged fields may leave behind masks only.
+        most_rounds: of a run; None: as many as the site's config says.
+        most_evaluations: models measured in a run; None: what the config needs, and some more.
+        most_runs: that may begin within 31 days.
+        draws: of minibatches; "seed": the server can know them.
+        modules: own code that runs may name -> its digest.
+        device: where this site's tasks run: "auto", "cpu", "cuda", "cuda:1" or "mps".
+        epsilon_at_most: of a run; None: no privacy is asked for.
+        epsilon_in_all: of all private runs of this folder together; None: that of one run.
+        delta_at_most: of a run; None: 1e-5 if one of the other rules of privacy is set.
+        unit: who must be protected; "client" trusts the server.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
-    minimum_cell: Number = 5  # the least count that leaves
-    minimum_rows: Number = 20  # of training rows, and of rows that a model is measured on
-    minimum_sites: Number = 3  # that an average must be of
-    columns: Names = None  # that may be read, besides the label; None: those of the config
+    minimum_cell: Number = 5
+    minimum_rows: Number = 20
+    minimum_sites: Number = 3
+    columns: Names = None
     algorithms: Names = None
     problems: Names = None
-    secure_aggregation: bool = False  # averaged fields may leave behind masks only
-    most_rounds: Number | None = None  # of a run; None: as many as the site's config says
-    most_evaluations: Number | None = None  # models measured in a run; None: what the config needs, and some more
-    most_runs: Number = 20  # that may begin within 31 days
-    draws: Literal["secret", "seed"] = "secret"  # of minibatches; "seed": the server can know them
-    modules: dict[str, Digest] = Field(default_factory=dict)  # own code that runs may name -> its digest
-    device: str = "cpu"  # where this site's tasks run: "auto", "cpu", "cuda", "cuda:1" or "mps"
-    epsilon_at_most: Epsilon | None = None  # of a run; None: no privacy is asked for
-    epsilon_in_all: Epsilon | None = None  # of all private runs of this folder together; None: that of one run
-    delta_at_most: Delta | None = None  # of a run; None: 1e-5 if one of the other rules of privacy is set
-    unit: Literal["row", "patient", "client"] | None = None  # who must be protected; "client" trusts the server
+    secure_aggregation: bool = False
+    most_rounds: Number | None = None
+    most_evaluations: Number | None = None
+    most_runs: Number = 20
+    draws: Literal["secret", "seed"] = "secret"
+    modules: dict[str, Digest] = Field(default_factory=dict)
+    device: str = "cpu"
+    epsilon_at_most: Epsilon | None = None
+    epsilon_in_all: Epsilon | None = None
+    delta_at_most: Delta | None = None
+    unit: Literal["row", "patient", "client"] | None = None
 
     @field_validator("algorithms", "problems")
     @classmethod

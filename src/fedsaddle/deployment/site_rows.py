@@ -25,7 +25,14 @@ log = logging.getLogger("fedsaddle.site")
 
 @dataclass(frozen=True)
 class SiteSettings:
-    """A site's name, the paths of its rows, and the folder of its client's memory."""
+    """A site's name, the paths of its rows, and the folder of its client's memory.
+
+    Args:
+        name: of the site.
+        data: path of its table.
+        folder: of its runs.
+        test_data: path of a table with test rows.
+    """
 
     name: str
     data: Path

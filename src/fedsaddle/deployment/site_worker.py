@@ -55,7 +55,11 @@ class Versions(Protocol):
 
 @dataclass
 class InMemory:
-    """Versions in this process, for tests and for runs that are not resumed."""
+    """Versions in this process, for tests and for runs that are not resumed.
+
+    Args:
+        stored: records as bytes, by version.
+    """
 
     stored: dict[str, bytes] = field(default_factory=dict)
 
@@ -76,7 +80,11 @@ class InMemory:
 
 @dataclass(frozen=True)
 class OnDisk:
-    """Versions as files in one folder, each with a checksum."""
+    """Versions as files in one folder, each with a checksum.
+
+    Args:
+        folder: with a file for each version.
+    """
 
     folder: Path
 
@@ -120,9 +128,15 @@ log = logging.getLogger("fedsaddle.site")
 
 @dataclass(frozen=True)
 class OwnRows:
-    """The rows of one client in a federation of `count` clients; the other clients appear empty."""
+    """The rows of one client in a federation of `count` clients; the other clients appear empty.
 
-    own: Stacked  # the rows, as a federation of one client
+    Args:
+        own: the rows, as a federation of one client.
+        client: number of this site.
+        count: clients of the federation.
+    """
+
+    own: Stacked
     client: int
     count: int
 
@@ -161,7 +175,25 @@ class OwnRows:
 
 @dataclass
 class SiteWorker:
-    """Runs tasks for one client; the site builds the algorithm from its own config."""
+    """Runs tasks for one client; the site builds the algorithm from its own config.
+
+    Args:
+        algorithm: as the site's config builds it.
+        rows: of this site.
+        client: number of this site.
+        seed: of the run.
+        run: name of the run.
+        fingerprint: of the algorithm that all agreed on.
+        versions: where its memory is stored.
+        audit: log of what leaves.
+        questions: what was answered; None: everything is, any number of times.
+        plan: of the run, which the questions must follow.
+        sizes: rows of each client, as all were told; empty: not known.
+        secret: that rows are drawn with; empty: by the seed, as in a simulation.
+        device: where the tasks run.
+        secure: None: replies are not masked.
+        budget: of a private run; None: draws and noise come from the seed, as in a simulation.
+    """
 
     algorithm: Any
     rows: ClientRows
@@ -170,14 +202,14 @@ class SiteWorker:
     run: str
     fingerprint: str
     versions: Versions = field(default_factory=InMemory)
-    audit: AuditLog | None = None  # log of what leaves
-    questions: Questions | None = None  # what was answered; None: everything is, any number of times
-    plan: Plan | None = None  # of the run, which the questions must follow
-    sizes: Sequence[int] = ()  # rows of each client, as all were told; empty: not known
-    secret: bytes = b""  # that rows are drawn with; empty: by the seed, as in a simulation
-    device: torch.device = CPU  # where the tasks run
-    secure: SiteSecure | None = None  # None: replies are not masked
-    budget: SiteBudget | None = None  # of a private run; None: draws and noise come from the seed, as in a simulation
+    audit: AuditLog | None = None
+    questions: Questions | None = None
+    plan: Plan | None = None
+    sizes: Sequence[int] = ()
+    secret: bytes = b""
+    device: torch.device = CPU
+    secure: SiteSecure | None = None
+    budget: SiteBudget | None = None
 
     def __post_init__(self) -> None:
         self.kinds: Kinds = records_of(self.algorithm)

@@ -222,7 +222,8 @@ class RunFiles:
         if summary is None or isinstance(summary, DivergedSummary):
             raise self._unfinished("it diverged")
         if isinstance(summary, OutcomeSummary):
-            raise self._unfinished(f"its outcome is {summary.outcome}, and only runs and studies of two classes")
+            remedy = f"is a study of the outcome {summary.outcome!r}; this is for runs and studies of two classes"
+            raise BadInput("folders", str(self.path), remedy)
         return summary
 
     def read_run(self) -> RunSummary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
 
@@ -24,7 +24,7 @@ from fedsaddle.config.schema import Experiment, validate_experiment
 from fedsaddle.data.arrays import SITE, column_names, number_columns, rows_dataset, site_names
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.splits import Iid, Natural
-from fedsaddle.data.table import Array
+from fedsaddle.data.table import GROUP, Array
 from fedsaddle.data.tables.columns import RawColumn, require, tidy_names
 from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.data.tables.later_rows import Encoder
@@ -98,6 +98,7 @@ class InputRows:
     sites: Array | None
     site: str | None  # the column of sites, which is no feature
     listed: bool  # whether all columns are features, as those of a matrix are
+    groups: Array | None = None  # of each row, of the problem "group-fair"
 
     @classmethod
     def of(
@@ -134,6 +135,17 @@ class InputRows:
 
     def __len__(self) -> int:
         return len(self.cells)
+
+    def in_groups(self, groups: ArrayLike | None) -> InputRows:
+        """The rows with the group of each."""
+        if groups is None:
+            return self
+        if isinstance(groups, str):
+            raise BadInput("groups", groups, "must have one entry for each row, such as X[column]")
+        found = np.asarray(groups)
+        if found.shape != (len(self),):
+            raise BadInput("groups", f"shape {found.shape}", f"X has {len(self)} rows; give one group for each")
+        return replace(self, groups=found.astype(str))
 
     def columns(
         self, numeric: Sequence[str], categorical: Sequence[str]
@@ -253,6 +265,9 @@ def client_rows(
         share = 0.0  # what is chosen by validation rows is not covered by the budget
     pending = TableFeatures(columns, how, SITE)
     dataset = rows_dataset(pending, len(rows), labels, classes, rows.sites, patients, notes)
+    if rows.groups is not None:
+        own = {**dataset.train.columns, GROUP + "group": rows.groups}
+        dataset = replace(dataset, train=replace(dataset.train, columns=own))
     split = Iid(clients) if rows.sites is None else Natural(SITE)
     data = federate(dataset, split, seed, 0.0, bool(classes) and share > 0, share)
     if classes and share and (lost := np.setdiff1d(np.arange(len(classes)), data.train.y.numpy())).size:

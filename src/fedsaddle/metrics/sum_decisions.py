@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.metrics.calibration import BINS as TENTHS
-from fedsaddle.metrics.calibration import FEW_ALARMS, Bin, DecisionCurve, Platt, Reliability, reliability
+from fedsaddle.metrics.calibration import FEW_ALARMS, Bin, DecisionCurve, Platt, Reliability, Threshold, reliability
 from fedsaddle.metrics.histograms import MergedHistogram, ScoreHistogram
 from fedsaddle.metrics.intervals import LEVEL, Interval, Intervals, stdtrit, wilson_share
 from fedsaddle.metrics.ranking import FEW
@@ -21,6 +21,48 @@ MIDDLES = np.log((np.arange(BINS) + 0.5) / BINS) - np.log1p(-(np.arange(BINS) + 
 LOWER = np.concatenate([[-1e6], EDGES])
 HIGHEST = 0.95  # threshold of a decision curve
 MOST_ROWS = 1 << 22  # to which calibration is fitted
+
+
+def counted_rows(counts: ScoreHistogram) -> tuple[Ints, Ints]:
+    """The bin and the label of each counted row; of very many rows an even part.
+
+    Args:
+        counts: Of the rows.
+    """
+    fewer = max(1, sum(counts.sides) // MOST_ROWS)  # the sites' word for their rows costs no memory
+    up, down = counts.positives // fewer, counts.negatives // fewer
+    bins = np.concatenate([np.repeat(np.arange(BINS), up), np.repeat(np.arange(BINS), down)])
+    return bins, np.repeat([1, 0], [int(up.sum()), int(down.sum())])
+
+
+def platt_of_counts(counts: ScoreHistogram, *, log_odds: bool = False) -> Platt:
+    """From scores to probabilities; in a bin its middle stands for the rows.
+
+    Args:
+        counts: Of validation rows.
+        log_odds: Whether scores are log odds already, as in `Platt.fit`.
+    """
+    bins, labels = counted_rows(counts)
+    return Platt.fit(MIDDLES[bins], labels, log_odds=log_odds)
+
+
+def threshold_of_counts(
+    counts: ScoreHistogram, platt: Platt, sensitivity: float | None = None
+) -> tuple[int, Threshold]:
+    """The first bin of those called positive, and the probability where it begins.
+
+    Args:
+        counts: Of validation rows.
+        platt: From scores to probabilities.
+        sensitivity: The share of positives to find; None: the default rule.
+    """
+    bins, labels = counted_rows(counts)
+    p = platt.probability(LOWER)
+    found = Threshold.default(p[bins], labels)
+    if sensitivity is not None:
+        found = Threshold.for_sensitivity(p[bins], labels, sensitivity)
+    cut = int(np.searchsorted(p, found.probability - 1e-15, side="left"))
+    return min(max(cut, 1), BINS - 1), found
 
 
 def decisions_of_sums(
@@ -116,10 +158,7 @@ def reliability_of_sums(scores: SummedScores, shown: MergedHistogram, platt: Pla
     slope and Brier score are None.
     """
     counts = scores.counts[model]
-    fewer = max(1, sum(counts.sides) // MOST_ROWS)
-    up, down = counts.positives // fewer, counts.negatives // fewer
-    at = np.concatenate([np.repeat(np.arange(BINS), up), np.repeat(np.arange(BINS), down)])
-    labels = np.repeat([1, 0], [int(up.sum()), int(down.sum())])
+    at, labels = counted_rows(counts)
     chance = platt.probability(MIDDLES)
     every = counts.positives + counts.negatives
     found = reliability(chance[at], labels)

@@ -113,7 +113,7 @@ def counted_lines(summary: RunSummary) -> list[str]:
     if missing := scores.without_counts:
         names = ", ".join(map(cell, missing[:10])) + (", ..." if len(missing) > 10 else "")
         lines.append(f"score counts of {names} are missing: too few rows of a class, or no reply")
-    if scores.thresholds is not None:
+    if scores.thresholds is not None and not scores.summed:
         lines.append("only bounds are known, as sites merge small counts (minimum_cell)")
     return lines
 

@@ -46,7 +46,13 @@ class NotFiniteField(BadMessage):
 
 @dataclass(frozen=True)
 class Field:
-    """An averaged field: its name, type, and the shape of one client's value."""
+    """An averaged field: its name, type, and the shape of one client's value.
+
+    Args:
+        name: of the field.
+        dtype: name of its type.
+        shape: of its tensor.
+    """
 
     name: str
     dtype: str

@@ -65,7 +65,12 @@ def require_cryptography() -> None:
 
 @dataclass(frozen=True)
 class RunKeys:
-    """A site's secrets in a run: a private X25519 key, and the key of its own masks."""
+    """A site's secrets in a run: a private X25519 key, and the key of its own masks.
+
+    Args:
+        private: X25519 key.
+        own: key of the site's own masks.
+    """
 
     private: bytes
     own: bytes

@@ -25,12 +25,19 @@ from fedsaddle.secure.keys import SEED, RunKeys, add_masks_, derive, exclusive_o
 
 @dataclass(frozen=True)
 class Question:
-    """A request to a cohort: its digest, the sites with their shares of the weight, and round and exchange."""
+    """A request to a cohort: its digest, the sites with their shares of the weight, and round and exchange.
+
+    Args:
+        digest: of the message.
+        cohort: the sites asked.
+        shares: their shares of the weight.
+        when: round and exchange.
+    """
 
     digest: bytes
     cohort: tuple[int, ...]
     shares: tuple[float, ...]
-    when: tuple[int, int] = (0, 0)  # round and exchange
+    when: tuple[int, int] = (0, 0)
 
     def shares_of(self, sites: Iterable[int]) -> list[float]:
         """The shares of some of the cohort."""
@@ -39,11 +46,17 @@ class Question:
 
 @dataclass(frozen=True)
 class LoggedAnswer:
-    """A question that a site answered."""
+    """A question that a site answered.
+
+    Args:
+        question: that was answered.
+        reply: digest of the masked values.
+        opened: the set for which its masks were revealed.
+    """
 
     question: Question
-    reply: str  # digest of the masked values
-    opened: tuple[int, ...] | None = None  # the set for which its masks were revealed
+    reply: str
+    opened: tuple[int, ...] | None = None
 
 
 class AnswerLog(Protocol):
@@ -68,7 +81,12 @@ class AnswerLog(Protocol):
 
 @dataclass
 class InMemoryAnswerLog:
-    """A log in this process, for simulations and tests."""
+    """A log in this process, for simulations and tests.
+
+    Args:
+        by_nonce: answers by the nonce of their question.
+        opened: answers whose masks were opened, by round and exchange.
+    """
 
     by_nonce: dict[str, LoggedAnswer] = field(default_factory=dict)
     opened: dict[tuple[int, int], LoggedAnswer] = field(default_factory=dict)
@@ -95,11 +113,17 @@ class InMemoryAnswerLog:
 
 @dataclass(frozen=True)
 class UnmaskShare:
-    """The masks that a site reveals for one set S, sealed, and its parts of the seals of others."""
+    """The masks that a site reveals for one set S, sealed, and its parts of the seals of others.
 
-    own: bytes  # b_i
-    lost: Mapping[int, bytes]  # j not in S -> m_ij
-    agreed: Mapping[int, bytes]  # j of S -> a_ji
+    Args:
+        own: b_i.
+        lost: j not in S -> m_ij.
+        agreed: j of S -> a_ji.
+    """
+
+    own: bytes
+    lost: Mapping[int, bytes]
+    agreed: Mapping[int, bytes]
 
 
 @dataclass
@@ -108,6 +132,14 @@ class SiteMasks:
 
     All masks depend on `roster`, a digest of the run, its sites in order and their keys: values masked for one list of
     sites can only be unmasked for the same list.
+
+    Args:
+        me: number of this site.
+        keys: of this site in this run.
+        publics: public keys of all sites.
+        roster: digest of run, sites and keys.
+        answers: log of answers.
+        least: sites of a sum; a site's policy may ask for more.
     """
 
     me: int
@@ -115,7 +147,7 @@ class SiteMasks:
     publics: Mapping[int, bytes]
     roster: bytes
     answers: AnswerLog = field(default_factory=InMemoryAnswerLog)
-    least: int = LEAST_SITES  # sites of a sum; a site's policy may ask for more
+    least: int = LEAST_SITES
     _pairs: dict[int, bytes] = field(default_factory=dict, repr=False)
 
     def require(self, question: Question) -> None:

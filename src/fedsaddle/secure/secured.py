@@ -39,7 +39,12 @@ MOST_MASKED = 50  # clients of a simulated cohort; masks of more would take long
 
 @dataclass
 class SeenFields:
-    """The fields of all replies: those of which the server saw sums, and those of which it saw each value."""
+    """The fields of all replies: those of which the server saw sums, and those of which it saw each value.
+
+    Args:
+        sums: fields of which it saw sums.
+        single: fields of which it saw each client's.
+    """
 
     sums: set[str] = field(default_factory=set)
     single: set[str] = field(default_factory=set)
@@ -60,6 +65,10 @@ class Secured(Wrapper):
     """The same clients, whose averaged fields are summed in fixed point and, if `masked`, under masks.
 
     Without masks the result is the same bit for bit; the tests compare with it.
+
+    Args:
+        masked: whether masks are made.
+        seen: fields that the server has seen.
     """
 
     masked: bool = True
@@ -114,7 +123,18 @@ class Secured(Wrapper):
 
 @dataclass
 class SecureReduction(Generic[R]):
-    """Masks the replies of one exchange as their sites would, and removes the masks from the sum."""
+    """Masks the replies of one exchange as their sites would, and removes the masks from the sum.
+
+    Args:
+        of: the clients.
+        cohort: numbers of the clients asked.
+        shares: of the weight, in the same order.
+        kind: class of the reply.
+        layout: of the masked fields.
+        clients: that have answered.
+        words: masked words of each client.
+        shown: fields that are not masked.
+    """
 
     of: Secured
     cohort: list[int]

@@ -117,7 +117,9 @@ class FinishedOutcome:
         assert test is not None
         run = RunFolder(chosen.trial.folder / chosen.trial.name).read_run()
         each = {name: outcome.figures(scores, test.y, self.site) for name, scores in self.scores.items()}
-        gaps = {key: own.minus(each[FEDAVG][key]) for key, own in each[CHOICE].items() if key in each[FEDAVG]}
+        gaps: Figures = {}
+        if self.choice.name != FEDAVG:
+            gaps = {key: own.minus(each[FEDAVG][key]) for key, own in each[CHOICE].items() if key in each[FEDAVG]}
         effects = coefficients(self.choice.default, outcome.measure, outcome.scale if outcome.kind == "number" else 1.0)
         cautions = [*self.about["cautions"], *([effects] if isinstance(effects, str) else [])]
         sites, few = self._by_part(self.site, self.data.test_names)

@@ -125,6 +125,10 @@ class TableConfig:
 
     def dataset(self) -> Dataset:
         """Read rows of two classes, with the positive label as class 1, and refuse what cannot be learnt from."""
+        for key in ("family", "event", "exposure", "horizon"):
+            if (value := getattr(self, key)) is not None:
+                remedy = "is for a study that is run at once: without an algorithm, other values of a config, or a plan"
+                raise BadInput(key, value, remedy)
         data = self._read("classes")
         positive = self._positive(data)
         return replace(data, train=with_positive(data.train, positive, self.label))

@@ -7,7 +7,8 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,17 @@ from nvflare.apis.signal import Signal
 from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.courier import Arrival, Patience
 from fedsaddle.deployment.deployed_study import DeployedStudy
-from fedsaddle.deployment.messages import Fault, FaultKind
+from fedsaddle.deployment.messages import Answer, Fault, FaultKind
 from fedsaddle.deployment.nvflare.supervise import STATUS
 from fedsaddle.deployment.project import KIT_SETTINGS, RUNS
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_policy import read_policy
 from fedsaddle.deployment.site_worker import safe_name
-from fedsaddle.deployment.study_site import StudySite, service_of
+from fedsaddle.deployment.study_site import service_of
 from fedsaddle.documents.files import CHECKPOINTS
-from fedsaddle.errors import FedSaddleError
+from fedsaddle.errors import BadMessage, FedSaddleError, Refused
+from fedsaddle.federation.wire import Message, about, pack
 from fedsaddle.files import read_object, write_json
 from fedsaddle.own_code import only_modules
 from fedsaddle.runs.folder import LOCK, FolderInUse, RunFolder
@@ -219,12 +221,37 @@ def _progress(folder: RunFolder) -> dict[str, Any]:
         return {}
 
 
+@dataclass
+class OneRun:
+    """A site's service in one job, which is one run: messages of other runs are refused.
+
+    Args:
+        answers: answers the messages of the run.
+        run: its name; empty: that of the first message.
+    """
+
+    answers: Callable[[bytes], bytes]
+    run: str = ""
+
+    def answer(self, content: bytes) -> bytes:
+        """Answer one message."""
+        try:
+            run = str(about(content).get("run", "")).partition(".")[0]  # a trial of a study is of its run
+        except BadMessage:
+            return self.answers(content)  # which says what is wrong with it
+        self.run = self.run or run
+        if run == self.run:
+            return self.answers(content)
+        reason = Refused(f"this job is run {self.run:.60}, and not {run:.60}; submit each run as a job of its own")
+        return pack(Message(Answer.failed("", reason).to_dict()))
+
+
 class SiteApp(Executor):  # type: ignore[misc]
     """Passes messages to the site's service; it has no arguments, so a job cannot configure it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.service: SiteService | StudySite | None = None
+        self.service: OneRun | None = None
         self.one_at_a_time = threading.Lock()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -248,7 +275,7 @@ class SiteApp(Executor):  # type: ignore[misc]
             if self.service is None:
                 name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
                 try:
-                    self.service = service_of(Path(fl_ctx.get_workspace().get_root_dir()), name)
+                    self.service = OneRun(service_of(Path(fl_ctx.get_workspace().get_root_dir()), name).answer)
                 except Exception as reason:  # NVFlare would tell the server no more than EXECUTION_EXCEPTION
                     reply[KEY] = SiteService.unusable_kit(reason)
                     return reply

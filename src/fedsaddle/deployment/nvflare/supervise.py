@@ -30,7 +30,13 @@ NAMED = 5  # sites that a line names
 
 @dataclass
 class Waiting:
-    """Says what is waited for: after 10 s, then after twice as long each time, at most every 5 minutes."""
+    """Says what is waited for: after 10 s, then after twice as long each time, at most every 5 minutes.
+
+    Args:
+        say: shows a line.
+        what: what is waited for.
+        next: when to say it again.
+    """
 
     say: Callable[[str], None]
     what: str = ""
@@ -117,28 +123,51 @@ class JobFailed(FedSaddleError):
 
 @dataclass
 class Supervisor:
-    """One run, from its submission to its results."""
+    """One run, from its submission to its results.
+
+    Args:
+        project: the deployment.
+        connect: opens a session with the server.
+        config: of the run.
+        run: name of the run.
+        say: shows a line.
+        on_record: called once with each record.
+        resumed: whether the run started in an earlier process.
+        records_seen: records of the history that were shown.
+        resubmitted: how often the job was submitted again.
+        poll: seconds between two looks.
+        now: the time in seconds, which tests replace.
+        sleep: waits for so many seconds, which tests replace.
+        job: submitted, and not yet finished.
+        on_progress: called with the rounds and the sites that are up.
+        attached: to a run of somebody else: an interruption leaves it running.
+        lost_connections: how often the server could not be reached.
+        noted: whether the user was told what the facts of the sites gave cause to say.
+        ended: the status of the last job that ended early.
+        readmitting: whether the job was aborted to readmit a site.
+        readmissions: how often a job was aborted to readmit a site.
+    """
 
     project: Project
     connect: Callable[[], AbstractContextManager[Session]]
     config: Config | StudyPlan
     run: str
     say: Callable[[str], None]
-    on_record: Callable[[dict[str, Any]], None]  # called once with each record
-    resumed: bool = False  # whether the run started in an earlier process
+    on_record: Callable[[dict[str, Any]], None]
+    resumed: bool = False
     records_seen: int = 0
     resubmitted: int = 0
     poll: float = 1.0
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    job: str | None = None  # submitted, and not yet finished
-    on_progress: Callable[[dict[str, Any]], None] | None = None  # called with the rounds and the sites that are up
-    attached: bool = False  # to a run of somebody else: an interruption leaves it running
+    job: str | None = None
+    on_progress: Callable[[dict[str, Any]], None] | None = None
+    attached: bool = False
     lost_connections: int = 0
-    noted: bool = False  # whether the user was told what the facts of the sites gave cause to say
-    ended: str = ""  # the status of the last job that ended early
-    readmitting: bool = False  # whether the job was aborted to readmit a site
-    readmissions: Counter[str] = field(default_factory=Counter)  # how often a job was aborted to readmit a site
+    noted: bool = False
+    ended: str = ""
+    readmitting: bool = False
+    readmissions: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.waiting = Waiting(self.say)
