@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import get_type_hints
 
 import pytest
@@ -57,6 +58,7 @@ from fedsaddle.problems.models import networks
 from fedsaddle.problems.models.forest import Forest
 from fedsaddle.problems.pairwise import PairwiseRisk
 from fedsaddle.problems.protocols import DataFacts, MinimaxProblem, MinimisationProblem, PairwiseProblem
+from fedsaddle.problems.regression import Cox
 from fedsaddle.problems.robust import RobustTraining
 from fedsaddle.problems.supervised import Supervised
 
@@ -117,6 +119,7 @@ TARGETS = {
     },
     "PROBLEMS": {
         "supervised": Supervised,
+        "cox": Cox,
         "class-fair": ClassFair,
         "group-fair": GroupFair,
         "robust": RobustTraining,
@@ -231,6 +234,7 @@ SHAPES = {
 }
 PROBLEM_KINDS = {
     "supervised": "minimisation",
+    "cox": "minimisation",
     "class-fair": "minimax",
     "group-fair": "minimax",
     "robust": "minimax",
@@ -339,8 +343,9 @@ FACTS = DataFacts(
 
 
 def small(name: str) -> object:
-    """The problem of that name for rows of three numbers in two classes."""
-    return risks.auc(linear(1)) if name == "pairwise" else PROBLEMS[name].load().from_data(FACTS, linear)
+    """The problem of that name for rows of three numbers in two classes, or with times to an event."""
+    facts = dataclasses.replace(FACTS, classes=(), counts=()) if name == "cox" else FACTS
+    return risks.auc(linear(1)) if name == "pairwise" else PROBLEMS[name].load().from_data(facts, linear)
 
 
 def kinds_of(problem: object) -> set[str]:

@@ -113,7 +113,8 @@ def pooled(made: dict[int, StudySite]) -> FederatedData:
     units = {}
     for part in ("validation", "test"):
         own = [(units_of(one.site._rows(), part), k) for k, one in enumerate(studies)]
-        units[f"{part}_units"] = np.concatenate([u + 1000 * k for u, k in own])
+        if all(u is not None for u, _ in own):
+            units[f"{part}_units"] = np.concatenate([u + 10_000 * k for u, k in own])
     encoding = tuple(Encoded.from_dict(f) for f in studies[0].payload["agreed"]["features"])
     names = tuple(f.name for f in encoding)
     return FederatedData("rows", parts["train"], parts["test"], SITES, ("0", "1"), names, encoding=encoding,

@@ -35,7 +35,10 @@ def made(folder: Path) -> tuple[Federation, StudyPlan]:
     (folder / "study.toml").write_text(plan.to_toml())
     text, ports = (folder / "deployment.toml").read_text(), free_ports(2)
     text = text.replace("port = 8002", f"port = {ports[0]}", 1).replace("port = 8003", f"port = {ports[1]}")
-    (folder / "deployment.toml").write_text(text.replace("timeout = 60.0", "timeout = 20.0"))
+    text = text.replace("timeout = 60.0", "timeout = 20.0").replace(
+        "minimum = 3 ", "minimum = 4 "
+    )  # nobody is left out
+    (folder / "deployment.toml").write_text(text)
     ends(fedsaddle("deploy", "provision", folder))
     for name in SITES:  # draws by the seed, so that a simulation has the same bits
         (folder / "kits" / name / "site-policy.toml").write_text('draws = "seed"\nminimum_rows = 10\n')

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import fedsaddle as fs
@@ -20,6 +21,7 @@ from fedsaddle.cli import app
 from fedsaddle.documents.files import RunFiles
 from fedsaddle.documents.summary import OutcomeSummary
 from fedsaddle.errors import BadInput, NotGiven
+from fedsaddle.problems.protocols import DataFacts
 from fedsaddle.studies import outcomes as module
 from fedsaddle.studies.aims import OUTCOME_AIMS, Rows
 from fedsaddle.studies.table_config import TableConfig
@@ -343,3 +345,49 @@ def test_losses_that_choose_are_those_of_torch():
     constant = torch.lgamma(torch.from_numpy(counts[:, 0]) + 1).numpy() - counts[:, 0] * np.log(counts[:, 1])
     found = OUTCOME_AIMS["deviance"].value(scores[:, 0], Rows(counts, rows_of.site, rows_of.unit))
     assert found == pytest.approx(-(own - constant).mean())
+
+
+CONFIG = """
+[data]
+name = "file"
+path = {path!r}
+target = "days"
+event = "died"
+client = "site"
+drop = ["score", "stage", "falls", "years"]
+
+[split]
+name = "natural"
+column = "site"
+
+[model]
+name = "logistic"
+
+[problem]
+name = "cox"
+l2 = 0.001
+
+[algorithm]
+name = "Newton"
+
+[run]
+rounds = 12
+"""
+
+
+def test_a_config_of_survival_finds_the_same_coefficients(tmp_path):
+    frame = rows(200)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    (tmp_path / "cox.toml").write_text(CONFIG.format(path=str(tmp_path / "rows.csv")))
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "cox.toml"), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    drop = ["score", "stage", "falls", "years"]
+    dataset = fs.from_frame(frame, site="site", label="days", event="died", drop=drop)
+    data = fs.federate(dataset, fs.splits.Natural("site"))
+    problem = fs.Cox(torch.nn.Linear(len(data.features), 1, bias=False), l2=0.001)
+    expected = fs.run(fs.Newton(problem=problem), data, rounds=12).model
+    (weights,) = load_file(tmp_path / "out" / "model.safetensors").values()
+    torch.testing.assert_close(weights[0].double(), expected.double(), atol=1e-5, rtol=1e-5)
+    facts = DataFacts("made up", (3,), ("no", "yes"), (5, 5))
+    with pytest.raises(BadInput, match="two numbers a row"):
+        fs.Cox.from_data(facts, lambda scores: torch.nn.Linear(3, scores))

@@ -175,6 +175,12 @@ def _show(folder: RunFolder) -> int:
     screen.print(choice_table(summary))
     for note in summary.notes:
         say(f"note: {visible(note)}")
+    own = summary.scores.sites if summary.scores is not None else {}
+    for name, alone in (summary.alone or {}).items():
+        together = own[name].auroc if name in own else None
+        if together is not None:
+            told = f"AUROC {together.value:.3f} on its test rows, {alone.value:.3f} by a model of its own rows alone"
+            screen.print(f"{visible(name)}: {told}", highlight=False, markup=False, soft_wrap=True)
     screen.print(f"written to {visible(folder.path)}", highlight=False, markup=False, soft_wrap=True)
     page = print_report(folder.path, screen, errors)
     emit_run("search", folder.path, page, summary)
