@@ -171,7 +171,7 @@ def test_a_patient_counts_as_one_row():
 
 def test_a_batch_without_noise_is_refused():
     alg = private(fedavg())
-    with pytest.raises(fs.BadInput, match="wants a batch of a private site"):
+    with pytest.raises(fs.BadInput, match="needs a batch of a private site"):
         alg.inner.problem.gradient(alg.problem.initial()[None], LocalSite.alone(classes(), 0).minibatch(0, 3))
 
 
