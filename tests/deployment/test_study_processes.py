@@ -11,8 +11,11 @@ import pytest
 import torch
 from real import Federation, ends, fedsaddle, free_ports, wait
 from safetensors.torch import load_file
-from test_deployed_study import SITES, small_plan, study, with_keys, write_rows
+from test_deployed_study import SITES, small_plan, with_keys, write_rows
 
+from fedsaddle.deployment.courier import InProcess, Patience
+from fedsaddle.deployment.deployed_study import DeployedStudy
+from fedsaddle.deployment.project import read_project
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.site_rows import SiteSettings
 from fedsaddle.deployment.study_site import StudySite
@@ -80,11 +83,13 @@ def test_a_study_that_is_killed_twice_ends_as_one_that_is_not(tmp_path):
         federation.stop()
     assert "written to" in said
     policy = SitePolicy(minimum_rows=10, draws="seed")
+    names = read_project(folder).names  # in its order, by which clients are numbered
     services = {
         i: StudySite(plan, SiteSettings(name, folder / "rows" / f"{name}.csv", tmp_path / f"disk-{i}"), policy)
-        for i, name in enumerate(SITES)
+        for i, name in enumerate(names)
     }
-    whole = study(plan, with_keys(services, tmp_path), tmp_path / "whole")
+    transport = InProcess({i: site.answer for i, site in with_keys(services, tmp_path).items()})
+    whole = DeployedStudy(plan, "trial", names, tmp_path / "whole", Patience(patience=0.0)).go(transport)
     summary = json.loads((out / "summary.json").read_text())
     assert summary["choice"] == whole.choice.name
     ours, theirs = load_file(out / "model.safetensors"), load_file(tmp_path / "whole" / "model.safetensors")

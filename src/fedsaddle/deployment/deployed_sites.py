@@ -26,7 +26,7 @@ from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site_measures import read_own
 from fedsaddle.deployment.study_messages import name_of
-from fedsaddle.deployment.study_questions import ComparedModels, Placeholder, ScoredModel, StudyQuestions
+from fedsaddle.deployment.study_questions import ComparedModels, Placeholder, ScoredModel, StudyQuestions, shift_of
 from fedsaddle.deployment.study_site import encoding_for
 from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, FedSaddleError
@@ -34,7 +34,7 @@ from fedsaddle.federation.records import Record, tensors
 from fedsaddle.files import JsonObject, make_folder, read_object, write_atomically, write_json
 from fedsaddle.metrics.histograms import ScoreHistogram
 from fedsaddle.metrics.own_figures import OwnFigures
-from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums
+from fedsaddle.metrics.score_sums import EDGES, BinCounts, SpreadQuestion, SquareSums
 from fedsaddle.metrics.sum_figures import SummedScores
 from fedsaddle.runs.callbacks import Callback, LambdaCallback
 from fedsaddle.runs.checkpoints import to_safetensors
@@ -45,7 +45,6 @@ from fedsaddle.studies.study_plan import StudyPlan
 from fedsaddle.studies.trial import FIELDS, Trial, TrialOutcome
 
 log = logging.getLogger("fedsaddle.server")
-MIDDLE = 500  # the first bin of scores above 0
 AIMS = {"auroc": "auroc", "average-precision": "average_precision", "partial-auroc": "partial_auroc"}
 Own = dict[str, OwnFigures]  # by site
 Watch = Callable[[Trial, int], None]
@@ -216,7 +215,8 @@ class DeployedSites:
         """Of the sum of all counts of validation rows."""
         counts, aim = self.counts(trained, "validation"), self.plan.study.aim
         if aim == "accuracy":
-            right = int(counts.positives[MIDDLE:].sum() + counts.negatives[:MIDDLE].sum())
+            half = self.half(trained)
+            right = int(counts.positives[half:].sum() + counts.negatives[:half].sum())
             return right / max(sum(counts.sides), 1)
         found = SummedScores((counts,)).figures()[AIMS[aim]]
         return float(np.mean(found.bounds)) if found.value is None else found.value
@@ -225,8 +225,16 @@ class DeployedSites:
         """With the closed form of the standard error, from sums of squared influences over patients."""
         if self._key(ours) == self._key(theirs):
             return Gain(0.0, 0.0)
-        summed = self.compared(ours, theirs, "validation", ((MIDDLE,), (MIDDLE,)))
+        summed = self.compared(ours, theirs, "validation", ((self.half(ours),), (self.half(theirs),)))
         return Gain(self.value(ours) - self.value(theirs), standard_error(summed, self.plan.study.aim))
+
+    def shift(self, trained: Trained) -> float:
+        """What sites subtract from a model's scores before they count them."""
+        return shift_of(trained.trial.candidate, [int(n) for n in self.agreement.encoding["counts"]])
+
+    def half(self, trained: Trained) -> int:
+        """The first bin of scores above 0."""
+        return int(np.searchsorted(EDGES, -self.shift(trained), side="right"))
 
     def _key(self, trained: Trained) -> str:
         return f"{trained.trial.name}-{digest(trained.vector)}"
@@ -342,10 +350,12 @@ def standard_error(summed: SummedScores, aim: str) -> float:
     """Of the difference of two models' figures, patients being drawn."""
     if aim == "accuracy":
         assert summed.spread is not None
+        assert summed.asked is not None
         rows, (up, down) = float(sum(summed.sides)), summed.sides
         right = np.array([0.0, 0.0, 1.0, -1.0, -1.0, 1.0])  # true minus false alarms of one model, minus the other's
         moments = summed.spread.moments[0, 0].numpy()
-        alarms = [(c.positives[MIDDLE:].sum() - c.negatives[MIDDLE:].sum()) for c in summed.counts]
+        cuts = summed.asked.cuts[:, 0].tolist()
+        alarms = [c.positives[k:].sum() - c.negatives[k:].sum() for c, k in zip(summed.counts, cuts, strict=True)]
         rest = right - float(alarms[0] - alarms[1]) / rows * np.array([1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
         return float(np.sqrt(max(rest @ moments @ rest, 0.0)) / rows) if up and down else float("inf")
     return summed.difference_error(AIMS[aim])

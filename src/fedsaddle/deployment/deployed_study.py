@@ -24,8 +24,9 @@ from fedsaddle.documents.files import RunFiles
 from fedsaddle.documents.summary import SearchSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError
 from fedsaddle.files import Record, make_folder, read_object, write_json
-from fedsaddle.metrics.score_sums import BINS, EDGES
-from fedsaddle.metrics.sum_decisions import platt_of_counts, threshold_of_counts
+from fedsaddle.metrics.calibration import Platt
+from fedsaddle.metrics.score_sums import BINS
+from fedsaddle.metrics.sum_decisions import LOWER, platt_of_counts, threshold_of_counts
 from fedsaddle.metrics.sum_figures import SumFigure, SummedScores
 from fedsaddle.problems.protocols import HasModel
 from fedsaddle.report.predictions import CHOICE
@@ -177,14 +178,16 @@ class _Finished:
         self.models = {CHOICE: self.choice.chosen, FEDAVG: self.choice.fedavg}
         counts = {name: self.sites.counts(model, "validation") for name, model in self.models.items()}
         self.platt = {
-            name: platt_of_counts(own, log_odds=self.models[name].trial.candidate.log_odds)
-            for name, own in counts.items()
+            name: platt_of_counts(own, log_odds=model.trial.candidate.log_odds, shift=self.sites.shift(model))
+            for (name, model), own in zip(self.models.items(), counts.values(), strict=True)
         }
-        self.cut, self.threshold = threshold_of_counts(counts[CHOICE], self.platt[CHOICE], self.plan.study.sensitivity)
+        platt, shift = self.platt[CHOICE], self.sites.shift(self.choice.chosen)
+        self.counted = Platt(platt.slope, platt.intercept + platt.slope * shift)  # of scores as they are counted
+        self.cut, self.threshold = threshold_of_counts(counts[CHOICE], self.counted, self.plan.study.sensitivity)
 
     def write(self) -> StudyResult:
         """Look at the test rows, and write what the organiser's folder holds."""
-        chance = self.platt[CHOICE].probability(np.concatenate([[-40.0], EDGES]))
+        chance = self.counted.probability(LOWER)
         shown = [] if self.platt[CHOICE].slope <= 0 else [int(np.argmin(np.abs(chance - p))) for p in SHOWN]
         cuts = list(dict.fromkeys([self.cut, *(cut for cut in shown if 0 < cut < BINS)]))
         summed = self.sites.compared(self.choice.chosen, self.choice.fedavg, "test", (cuts, cuts))
@@ -194,6 +197,7 @@ class _Finished:
         without = [name for name in told if name not in own]
         scores = SiteScores("test", own, {}, summed, without, cuts, self.plan.data.minimum_cell)
         content |= scores.to_dict()
+        content["scores"]["shift"] = self.sites.shift(self.choice.chosen)
         content["alone"] = {name: one.auroc.to_dict() for name, one in alone.items() if one.auroc is not None}
         write_trials(self.choice.trials, self.folder.trials_table)
         self._write_model()

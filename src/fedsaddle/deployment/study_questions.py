@@ -5,7 +5,8 @@ The fields of the answers say who may see them, so that secure aggregation masks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from fedsaddle.errors import BadMessage
 from fedsaddle.federation.clients import Site
 from fedsaddle.federation.tasks import task
 from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums
+from fedsaddle.studies.candidates import Candidate
 
 NO_NOISE = "counts of rows have no private form"
 
@@ -26,6 +28,20 @@ class Scorer(Protocol):
 
     def scores(self, w: Tensor, x: Tensor) -> Floats:
         """The scores of rows with all features of the study, by this model."""
+
+
+def shift_of(candidate: Candidate, counts: Sequence[int]) -> float:
+    """What is subtracted from scores before they are counted, so that those of a rare outcome do not share few bins.
+
+    It is the log odds of a positive among all training rows, for candidates whose scores are log odds; 0 for others.
+
+    Args:
+        candidate: whose scores they are.
+        counts: training rows of both classes, over all sites.
+    """
+    if not candidate.log_odds or len(counts) != 2 or min(counts) < 1:
+        return 0.0
+    return math.log(counts[1] / counts[0])
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from fedsaddle.deployment.study_messages import (
     name_of,
     places_of,
 )
-from fedsaddle.deployment.study_questions import Scorer, StudyQuestions
+from fedsaddle.deployment.study_questions import Scorer, StudyQuestions, shift_of
 from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.federation.records import tensors
 from fedsaddle.federation.wire import Message, about, pack, require_record, unpack
@@ -100,6 +100,7 @@ class TrialScorer:
 
     problem: Problem
     columns: list[int]
+    shift: float = 0.0  # that is subtracted
 
     def scores(self, w: Tensor, x: Tensor) -> Floats:
         """The scores by this model, which uses some of the features."""
@@ -109,7 +110,7 @@ class TrialScorer:
         require_shape(w, start[0] if isinstance(start, tuple) else start, "w")
         found = self.problem.ranking(w, x[:, self.columns]) if len(x) else torch.zeros(0)
         assert found is not None  # there are two classes
-        return np.asarray(found.double().numpy())
+        return np.asarray(found.double().numpy()) - self.shift
 
 
 class Scorers(dict[int, Scorer]):
@@ -126,7 +127,9 @@ class Scorers(dict[int, Scorer]):
         for known, other in enumerate(candidates):
             if known in self and other is candidate:
                 return self.setdefault(number, self[known])
-        return self.setdefault(number, TrialScorer(self.study.problem(candidate), self.study.columns(candidate)))
+        shift = shift_of(candidate, self.study.payload["agreed"]["counts"])
+        made = TrialScorer(self.study.problem(candidate), self.study.columns(candidate), shift)
+        return self.setdefault(number, made)
 
 
 @dataclass

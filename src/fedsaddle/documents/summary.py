@@ -407,6 +407,8 @@ class ScoreCounts(DocumentPart):
     part: PartName
     without_counts: list[str] = []
     edges: Literal["sigmoid"] | None = None
+    shift: float = 0.0
+    """What was subtracted from scores before they were counted."""
     bins: int = Field(default=1000, ge=2)
     widest: float = 0.0
     sides: tuple[int, int] = (0, 0)

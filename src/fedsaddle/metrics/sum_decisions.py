@@ -35,15 +35,16 @@ def counted_rows(counts: ScoreHistogram) -> tuple[Ints, Ints]:
     return bins, np.repeat([1, 0], [int(up.sum()), int(down.sum())])
 
 
-def platt_of_counts(counts: ScoreHistogram, *, log_odds: bool = False) -> Platt:
+def platt_of_counts(counts: ScoreHistogram, *, log_odds: bool = False, shift: float = 0.0) -> Platt:
     """From scores to probabilities; in a bin its middle stands for the rows.
 
     Args:
         counts: Of validation rows.
         log_odds: Whether scores are log odds already, as in `Platt.fit`.
+        shift: What was subtracted from the scores before they were counted.
     """
     bins, labels = counted_rows(counts)
-    return Platt.fit(MIDDLES[bins], labels, log_odds=log_odds)
+    return Platt.fit(MIDDLES[bins] + shift, labels, log_odds=log_odds)
 
 
 def threshold_of_counts(

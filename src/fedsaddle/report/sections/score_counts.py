@@ -124,7 +124,7 @@ def counts_of(run: StoredRun) -> Counts | None:
     if run.finished is None or stored is None or stored.edges != "sigmoid" or not all(stored.sides):
         return None
     fitted, threshold = run.finished.probabilities, run.finished.threshold
-    platt = None if fitted is None else Platt(fitted.slope, fitted.intercept)
+    platt = None if fitted is None else Platt(fitted.slope, fitted.intercept + fitted.slope * stored.shift)
     return Counts(stored, _histogram(stored), platt, None if threshold is None else threshold.probability)
 
 
