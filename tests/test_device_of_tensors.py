@@ -42,6 +42,7 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
     "problems/rare_losses.py": {"with_counts": "a module with copies for devices"},
     "problems/fair.py": {"from_data": "counts, before the first round"},
     "problems/models/forest.py": {"__init__": "parameters"},
+    "problems/known_games.py": {"_mean_row": "a measure", "initial": "the starting point", "saddle": "a measure"},
     "problems/groups.py": {"from_data": "counts, before the first round"},
     "problems/games.py": {"initial": "the starting point", "_client_weights": "a measure", "saddle": "a measure"},
     "problems/regression.py": dict.fromkeys(("contrasts", "redundant", "ridge"), "the server's, and a measure's"),

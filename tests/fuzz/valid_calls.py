@@ -280,7 +280,7 @@ def algorithms() -> dict[str, Call]:
         algorithm=lambda: fs.FedAvg(problem=supervised(), **LOCAL), privacy=lambda: fs.Privacy(epsilon=8.0, rounds=2)
     )
     layered = given(algorithm=lambda: fs.FedAvg(problem=supervised(), **LOCAL), layers=["*"])
-    mixed = given(algorithm=lambda: fs.FedGdaGt(problem=game()), memory=3)
+    mixed = given(algorithm=lambda: fs.FedGdaGt(problem=game()), memory=2)
     return {
         "BoostedTrees": Call(
             fs.BoostedTrees,
@@ -449,6 +449,11 @@ def data() -> dict[str, Call]:
             lambda made: fs.federate(made, splits.Iid(2)),
         ),
         "FederatedClassifier": Call(fs.FederatedClassifier, quick, lambda made: fit(made, np.arange(N) % 2)),
+        "FederatedSurvival": Call(
+            fs.FederatedSurvival,
+            given(alpha=0.1, intervals=5),
+            lambda made: fit(made, np.column_stack([np.arange(N) % 2, 1 + np.arange(N) % 7])),
+        ),
         "FederatedRegressor": Call(fs.FederatedRegressor, quick, lambda made: fit(made, np.arange(N) / 3)),
         "federate": Call(fs.federate, given(dataset=dataset, split=lambda: splits.Iid(3))),
         "load": Call(fs.load, given(name="iris", split="iid", clients=3)),
