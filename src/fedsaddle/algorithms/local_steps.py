@@ -16,7 +16,7 @@ from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.numerics.optimisers import BLANK, LocalOptimiser, check_local_optimiser, own_optimiser
 from fedsaddle.numerics.projections import Projection, check_map
 from fedsaddle.numerics.schedules import Step, at, check_step
-from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem, PairwiseProblem
+from fedsaddle.problems.protocols import HasHessian, MinimaxProblem, MinimisationProblem, PairwiseProblem
 
 
 class HasProblem(Protocol):
@@ -42,6 +42,7 @@ REMEDIES: dict[type, str] = {
     MinimisationProblem: "give it one that minimises, such as fs.Supervised, or inherit from fs.MinimisationProblem",
     MinimaxProblem: "give it a min-max problem, such as fs.Minimax, or inherit from fs.MinimaxProblem",
     PairwiseProblem: "give it a problem of pairs, such as fs.PairwiseRisk or one of fs.risks",
+    HasHessian: "give it a regression, such as fs.Supervised over a linear model, or fs.Cox",
 }
 
 
