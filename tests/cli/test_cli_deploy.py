@@ -93,6 +93,7 @@ def test_a_study_takes_no_options_of_a_run(tmp_path):
         (("--set", "run.rounds=3"), "--set"),
         (("--engine", "ray"), "--engine"),
         (("--for", "auroc"), "--for"),
+        (("--dry-run",), "--dry-run"),
     ):
         done = fedsaddle("run", tmp_path / "study.toml", *extra)
         assert done.code == 2

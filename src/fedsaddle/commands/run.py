@@ -226,6 +226,9 @@ def run(
         refuse_options(
             {**others, "sensitivity": sensitivity}, "a run; a study has all in its file, which sites agreed to"
         )
+        if dry_run:
+            remedy = "is not for a study yet; `fedsaddle run CONFIG --dry-run` estimates a single run"
+            raise BadInput("--dry-run", True, remedy)
         if engine not in (None, "nvflare", "serial"):
             remedy = "a study runs at the sites of its deployment, or with 'serial' over their files in this process"
             raise BadInput("--engine", engine, remedy)
