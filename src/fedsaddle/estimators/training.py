@@ -37,6 +37,7 @@ from fedsaddle.privacy.settings import Privacy
 from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.result import Result
 from fedsaddle.studies.recipes import (
+    TREES,
     VALIDATION_SHARE,
     WORST,
     default_step,
@@ -389,6 +390,8 @@ class Wanted:
         if given == {"name": "mlp"}:
             given["hidden"] = [32]
         name = str(given["name"])
+        if self.algorithm in TREES and given == {"name": "linear"}:
+            return {"name": "forest"}
         return {**given, "name": LINEAR.get(name, name)}
 
     def _problem(self, known: Entry) -> dict[str, object]:
@@ -403,7 +406,7 @@ class Wanted:
             remedy = "is for classes; for a regression choose an algorithm such as 'FedAvg', 'DRFA' or 'q-FedAvg'"
             raise BadInput("algorithm", self.algorithm, remedy)
         loss = {0: "square", 2: "logistic"}.get(self.classes, "cross-entropy")
-        defaults = {} if name == "cox" else problem_section(name, self.rows, loss)
+        defaults = {} if name == "cox" else problem_section(name, self.rows, loss, str(self.algorithm))
         if name == "pairwise" and ("risk" in given or "loss" in given):
             defaults = {"risk": "auc"}
         return {**defaults, **given, "name": name}

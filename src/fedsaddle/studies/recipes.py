@@ -21,6 +21,7 @@ STAGE_FACTOR = 0.3  # by which it falls
 RANKERS = ("CODA", "CODA+", "CODASCA", "NPA")  # min-max algorithms for the AUROC; their steps go in stages
 CONSTANT = ("DRFA", "DRFA-Prox", "DRFA-GA", "AFL", "q-FedAvg")  # whose step may follow no cosine
 WORST = CONSTANT  # whose aim is the worst client
+TREES = ("BoostedTrees",)  # whose model is a forest
 RANKING_PROBLEMS = {"minimax": "auc", "pairwise": "pairwise", "minimisation": "supervised"}  # by kind of algorithm
 
 
@@ -52,8 +53,10 @@ def auc() -> dict[str, Json]:
     return {"name": "auc", "sigmoid": True}
 
 
-def problem_section(name: str, rows: int, loss: str = "logistic") -> dict[str, Json]:
+def problem_section(name: str, rows: int, loss: str = "logistic", algorithm: str = "") -> dict[str, Json]:
     """The section [problem] for a number of training rows, without keys that have their default."""
+    if algorithm in TREES:  # which have a penalty and an intercept of their own
+        return {"name": name, "loss": loss}
     made: dict[str, dict[str, Json]] = {"supervised": likelihood(1.0 / rows, loss), "auc": auc(), "pairwise": pairs()}
     return made.get(name, {"name": name})
 

@@ -32,6 +32,7 @@ from fedsaddle.studies.recipes import (
     LOCAL_STEPS,
     RANKING_PROBLEMS,
     TEST_SHARE,
+    TREES,
     VALIDATION_SHARE,
     default_step,
     first_step,
@@ -243,7 +244,7 @@ class TableConfig:
             step = default_step(name, kind, rounds, first)
             algorithm |= ({} if step is None else {"primal_step": step}) | stages(name, rounds)
             algorithm = taken(known, algorithm)
-        problem = problem_section(RANKING_PROBLEMS[kind], rows)
+        problem = problem_section(RANKING_PROBLEMS[kind], rows, algorithm=name)
         return TEMPLATE.format(
             data="\n".join(lines),
             test_share=0.0 if self.test_sites else TEST_SHARE,
@@ -252,7 +253,9 @@ class TableConfig:
             if self.image
             else "site_intercept = true            # a linear model has an intercept for each site\n",
             site=toml_string(self.site),
-            model='name = "logistic"                # or "mlp" with hidden = [32]'
+            model='name = "forest"                  # with trees = 240, depth = 4'
+            if name in TREES
+            else 'name = "logistic"                # or "mlp" with hidden = [32]'
             if self.image is None
             else 'name = "small-cnn"               # or "cnn", "logistic", "mlp", "vgg11", "resnet18"',
             problem="\n".join(toml_lines(_short(problem), COMMENTS)),
