@@ -26,14 +26,14 @@ def test_the_worst_group_is_served_better_than_by_fedavg() -> None:
     common = {"clients": 4, "random_state": 0, "rounds": 60, "model": "logistic", "calibrate": False}
     fair = fs.FederatedClassifier("Local SGDA", problem="group-fair", options=options, primal_step=0.1, **common)
     plain = fs.FederatedClassifier("FedAvg", primal_step=0.1, **common)
-    ours = worst(fair.fit(x, y, groups=groups), x, y, groups)
+    ours = worst(fair.fit(x, y, subgroups=groups), x, y, groups)
     assert ours < worst(plain.fit(x, y), x, y, groups) - 0.1
 
 
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ("sex", "groups = 'sex': must have one entry"),
+        ("sex", "subgroups = 'sex': must have one entry"),
         (np.array(["a", "b"]), "give one group for each"),
         (None, "groups = "),
     ],
@@ -42,5 +42,5 @@ def test_bad_groups_are_one_line(groups: object, message: str) -> None:
     x, y, _ = patients(60)
     model = fs.FederatedClassifier("Local SGDA", problem="group-fair", options={"ascent": "server"})
     with pytest.raises(ValueError, match=message) as caught:
-        model.fit(x, y, groups=groups)  # type: ignore[arg-type]
+        model.fit(x, y, subgroups=groups)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)

@@ -133,7 +133,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         y: ArrayLike,
         sites: ArrayLike | None = None,
         patients: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        subgroups: ArrayLike | None = None,
     ) -> Self:
         """Train on rows.
 
@@ -142,15 +142,15 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             y: the label of each row, of two or more classes.
             sites: the site of each row, text or whole numbers; None: see `site` and `clients`.
             patients: whom each row belongs to; a patient's rows are all trained on or all held out.
-            groups: the group of each row, such as the sex, at whatever site: for `problem="group-fair"`, the worst
-                mixture of the groups' losses.
+            subgroups: the group of each row, such as the sex, at whatever site: for `problem="group-fair"`, the worst
+                mixture of the groups' losses. (`groups` are those of scikit-learn's splitters.)
 
         Raises:
             BadInput: for parameters and rows that cannot be used, as a ValueError.
             Diverged: if the model is not finite; try a smaller step.
         """
         with value_errors():
-            rows = InputRows.of(self, X, sites, self.site, training=True).in_groups(groups)
+            rows = InputRows.of(self, X, sites, self.site, training=True).in_groups(subgroups)
             self.classes_, codes = self._labels(y, len(rows))
             found = self._train(rows, codes, [str(name) for name in self.classes_], patients)
             self.calibration_ = self._calibrated(found) if self._wants_calibration() else None

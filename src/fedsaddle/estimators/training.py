@@ -142,10 +142,10 @@ class InputRows:
         if groups is None:
             return self
         if isinstance(groups, str):
-            raise BadInput("groups", groups, "must have one entry for each row, such as X[column]")
+            raise BadInput("subgroups", groups, "must have one entry for each row, such as X[column]")
         found = np.asarray(groups)
         if found.shape != (len(self),):
-            raise BadInput("groups", f"shape {found.shape}", f"X has {len(self)} rows; give one group for each")
+            raise BadInput("subgroups", f"shape {found.shape}", f"X has {len(self)} rows; give one group for each")
         return replace(self, groups=found.astype(str))
 
     def columns(
