@@ -27,7 +27,7 @@ from fedsaddle.deployment.agreement import SiteFacts
 from fedsaddle.deployment.courier import Arrival, Courier, InProcess
 from fedsaddle.deployment.evaluation import check_measurements
 from fedsaddle.deployment.messages import AgreeTold, Answer, Fault, read_counts, read_payload, reply_limits
-from fedsaddle.deployment.questions import FILE, Entry, Questions
+from fedsaddle.deployment.questions import FILE, LoggedQuestion, Questions
 from fedsaddle.deployment.remote_clients import reply_fault
 from fedsaddle.deployment.site import SiteService
 from fedsaddle.federation.tasks import records_of
@@ -142,7 +142,7 @@ def answered_tasks(site: SiteService) -> list[tuple[int, int, str]]:
     lines = (
         (site._questions("trial").folder / FILE).read_text().splitlines() if not site._questions("trial").new else []
     )
-    entries = [Entry.model_validate_json(line) for line in lines]
+    entries = [LoggedQuestion.model_validate_json(line) for line in lines]
     return [(each.round, each.exchange, each.task) for each in entries if each.what == "task"]
 
 

@@ -40,14 +40,14 @@ class AgreedBudget(TypedDict):
     planned: list[list[int | None]]
 
 
-class Ledger(AgreedBudget):
+class SiteLedger(AgreedBudget):
     """A ledger as it is stored."""
 
     spent: list[tuple[int | None, int, int]]
     answered: list[str]  # digests of the questions
 
 
-class Budget(TypedDict):
+class BudgetOfRun(TypedDict):
     """What a run may release about a site, and what it has."""
 
     run: str
@@ -131,7 +131,7 @@ class SiteBudget:
             self._write()
             raise Refused(over_all(most, total))
 
-    def _read(self) -> Ledger | None:
+    def _read(self) -> SiteLedger | None:
         """Read the ledger on the disk, which is authoritative."""
         stored = read_ledger(self.folder)
         self.spent = Counter() if stored is None else from_plain(stored["spent"])
@@ -158,10 +158,10 @@ class SiteBudget:
         write_atomically(self.folder / LEDGER, json.dumps(content).encode(), OWNER)
 
 
-def read_ledger(folder: Path) -> Ledger | None:
+def read_ledger(folder: Path) -> SiteLedger | None:
     """The ledger of a run; None if there is none."""
     try:
-        found: Ledger = json.loads((folder / LEDGER).read_text(encoding="utf-8"))
+        found: SiteLedger = json.loads((folder / LEDGER).read_text(encoding="utf-8"))
         found["spent"], found["answered"], found["units"], float(found["epsilon"]), float(found["noise"])
     except FileNotFoundError:
         return None
@@ -172,7 +172,7 @@ def read_ledger(folder: Path) -> Ledger | None:
     return found
 
 
-def ledgers(runs: Path) -> dict[str, Ledger]:
+def ledgers(runs: Path) -> dict[str, SiteLedger]:
     """The ledgers of all private runs of a folder of runs, by the run's folder."""
     found = {path.parent.name: read_ledger(path.parent) for path in sorted(runs.glob(f"*/{LEDGER}"))}
     return {name: ledger for name, ledger in found.items() if ledger is not None}
@@ -185,13 +185,13 @@ def epsilon_in_all(runs: Path, excluded: str) -> float:
     )
 
 
-def epsilon_spent(ledger: Ledger) -> float:
+def epsilon_spent(ledger: SiteLedger) -> float:
     """ε of what a run has released here, by the accountant."""
     events = events_of(from_plain(ledger["spent"]), int(ledger["units"]))
     return epsilon_of(events, float(ledger["noise"]), float(ledger["delta"]))
 
 
-def site_budgets(folder: Path, run: str | None) -> list[Budget]:
+def site_budgets(folder: Path, run: str | None) -> list[BudgetOfRun]:
     """What each private run may release about this site, and what it has, by the site's own ledger."""
     return [
         {"run": name, "unit": kept["unit"], "units": kept["units"], "epsilon": kept["epsilon"], "delta": kept["delta"],
@@ -201,7 +201,7 @@ def site_budgets(folder: Path, run: str | None) -> list[Budget]:
     ]  # fmt: skip
 
 
-def budget_lines(budgets: Sequence[Budget]) -> list[str]:
+def budget_lines(budgets: Sequence[BudgetOfRun]) -> list[str]:
     """A line for each private run, and one for all of them."""
     found = [
         f"privacy of run {visible(b['run'])}: epsilon = {b['epsilon_spent']:.3g} of {b['epsilon']:g} spent, "

@@ -39,7 +39,7 @@ class OffPlan(Refused):
     """A question that the run does not need."""
 
 
-class Entry(MessagePart):
+class LoggedQuestion(MessagePart):
     """A line of the file.
 
     Args:
@@ -90,9 +90,9 @@ class Questions:
     """
 
     folder: Path
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LoggedQuestion] = field(default_factory=list)
     _end: int = 0  # of what was read
-    _tasks: dict[tuple[str, int, int], Entry] = field(default_factory=dict, repr=False)
+    _tasks: dict[tuple[str, int, int], LoggedQuestion] = field(default_factory=dict, repr=False)
     _measurements: dict[Measurement, list[int]] = field(default_factory=dict, repr=False)
 
     @property
@@ -111,7 +111,7 @@ class Questions:
         with self._open():
             before = next((each.given for each in self.entries if (each.what, each.task) == (do, config)), None)
             if before is None:
-                self._add(Entry(what=do, given=given, task=config))
+                self._add(LoggedQuestion(what=do, given=given, task=config))
             elif before != given:
                 self._refuse(f"this run has asked for {do!r} before, with other content; begin a new run")
 
@@ -143,7 +143,7 @@ class Questions:
                 if plan.carries and model is not None and model not in carried:
                     self._stop(f"a model measured after round {ask.round} is not the one that its next task carries")
             self._add(
-                Entry(
+                LoggedQuestion(
                     what="task", given=given, round=ask.round, exchange=ask.exchange, task=ask.task,
                     carried=list(carried) if ask.exchange == 0 else [],
                 )
@@ -177,7 +177,7 @@ class Questions:
             if len({each[:3] for each in (*self._measurements, model)}) > most:
                 raise Refused(f"this site's policy says most_evaluations = {most}; so many models were measured")
             given = {"given": model.w, "round": rounds, "task": model.part, "carried": [model.dual]}
-            self._add(Entry.model_validate({"what": "measure", **given, "cuts": list(cuts)}))
+            self._add(LoggedQuestion.model_validate({"what": "measure", **given, "cuts": list(cuts)}))
             return list(cuts)
 
     def refuse(self, reason: str) -> None:
@@ -200,12 +200,12 @@ class Questions:
         return sum(("", rounds, 0) not in self._tasks for rounds in {each.rounds for each in self._measurements})
 
     def _refuse(self, reason: str) -> None:
-        self._add(Entry(what="refused"))
+        self._add(LoggedQuestion(what="refused"))
         raise OffPlan(f"{reason} (a site answers what the plan of its run has, once)")
 
     def _stop(self, reason: str) -> None:
         """Answer nothing more in this run."""
-        self._add(Entry(what="stopped", task=reason))
+        self._add(LoggedQuestion(what="stopped", task=reason))
         raise _stopped(reason)
 
     @contextmanager
@@ -236,18 +236,18 @@ class Questions:
         self._end += len(whole)
         for line in whole.splitlines():
             try:
-                self._take(Entry.model_validate_json(line))
+                self._take(LoggedQuestion.model_validate_json(line))
             except ValidationError:
                 raise Refused("this site's notes of what it answered are damaged; begin a new run") from None
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: LoggedQuestion) -> None:
         self.entries.append(entry)
         if entry.what == "task":
             self._tasks[entry.trial, entry.round, entry.exchange] = entry
         elif entry.what == "measure":
             self._measurements[Measurement(entry.given, entry.carried[0], entry.task, entry.round)] = entry.cuts
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: LoggedQuestion) -> None:
         """Append a line to the disk, in place of one that is incomplete."""
         path = self.folder / FILE
         line = json.dumps(entry.model_dump(exclude_defaults=True)).encode() + b"\n"

@@ -29,7 +29,7 @@ STATE = "state/cert.json"  # where NVFlare's provisioning keeps all keys that it
 OWNER, BITS = 0o600, 2048
 
 
-class Request(BaseModel):
+class KeyRequest(BaseModel):
     """What a site sends to the organiser.
 
     Args:
@@ -72,17 +72,17 @@ def make_request(name: str, folder: Path) -> Path:
     pem = csr.public_bytes(serialization.Encoding.PEM).decode()
     public = signing_public((folder / SIGNING).read_bytes()).hex()
     path = folder / f"{name}.request.json"
-    write_json(path, Request(name=name, certificate_request=pem, signing_key=public).model_dump())
+    write_json(path, KeyRequest(name=name, certificate_request=pem, signing_key=public).model_dump())
     return path
 
 
-def read_request(path: Path) -> Request:
+def read_request(path: Path) -> KeyRequest:
     """A request, whose sender has the private key of its certificate."""
     from cryptography.x509 import load_pem_x509_csr
     from cryptography.x509.oid import NameOID
 
     try:
-        found = Request.model_validate(read_object(path))
+        found = KeyRequest.model_validate(read_object(path))
         csr = load_pem_x509_csr(found.certificate_request.encode())
         named = [each.value for each in csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     except (ValueError, ValidationError):
@@ -115,7 +115,7 @@ def sign_requests(project: Project, folder: Path, kits: Path, paths: Iterable[Pa
     return apply_requests(folder, kits)
 
 
-def known_requests(folder: Path) -> dict[str, Request]:
+def known_requests(folder: Path) -> dict[str, KeyRequest]:
     """The requests that were signed, by site."""
     return {path.stem: read_request(path) for path in sorted((folder / REQUESTS).glob("*.json"))}
 
