@@ -171,11 +171,23 @@ def test_the_intercept_is_that_of_the_base_rate():
     assert bias == pytest.approx(np.log(y.mean() / (1 - y.mean())), abs=1e-6)
 
 
-def test_how_rows_are_dealt_out_changes_no_bit():
+@pytest.mark.parametrize(
+    "bounds", [(0, 110, 125, 240), (0, 40, 110, 125, 240), (0, 7, 61, 75, 120, 151, 200, 240)], ids=len
+)
+def test_the_partition_of_the_rows_changes_no_bit(bounds):
+    """Also where a mean over clients times their number is not their sum to the last bit, as with 3 or 7 of them."""
     x, y = rows("logistic")
     algorithm = made("logistic", column_share=0.6)
-    one, four = (states(algorithm, sites(x, y, b), 3)[-1].w for b in ((0, 240), (0, 40, 110, 125, 240)))
-    assert torch.equal(one, four)
+    one, several = (states(algorithm, sites(x, y, b), 3)[-1].w for b in ((0, 240), bounds))
+    assert torch.equal(one, several)
+
+
+def test_a_tree_that_is_0_everywhere_hides_no_later_one():
+    forest = fs.models.Forest(2, trees=3, depth=1)
+    with torch.no_grad():
+        forest.leaf[1] = torch.tensor([[0.5, -0.5]])
+        forest.threshold[1] = 0.0
+    assert forest(torch.tensor([[-1.0, 0.0], [1.0, 0.0]])).tolist() == [[0.5], [-0.5]]
 
 
 def test_growth_starts_from_a_linear_score():

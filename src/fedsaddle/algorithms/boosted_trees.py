@@ -122,7 +122,8 @@ class BoostedTrees:
     the bins. Rows never leave a client, and the server needs only sums.
 
     The trees are those of the pooled rows. Gradients are rounded to multiples of a unit that all clients share, which
-    makes sums exact in any order: every engine, also across sites, grows the same trees bit for bit.
+    makes sums exact in any order: every engine, also across sites, grows the same trees bit for bit, and with
+    `row_share = 1`, where no client draws rows, so does every partition of the rows.
 
     Args:
         problem: `fs.Supervised` over an `fs.models.Forest` with cross-entropy, the logistic, the square or the Poisson
@@ -221,9 +222,11 @@ class BoostedTrees:
         several = min(self.parallel, self.forest.trees - first)
         columns = self._columns(rng, several)  # line 5
         units = later.unit, later.curvature_unit
+        smallest = np.array([*units, 1.0]).reshape(3, 1, 1)
         for level in range(self.forest.depth):  # line 6
             answered, reply = clients.ask(S, self.histograms, Level(w.clone(), first, level, later.edges, *units))
             sums: Sums = reply.sums.cpu().double().numpy() * len(answered)  # lines 7-8
+            sums = np.round(sums / smallest) * smallest  # of any number of clients the mean times it is then the sum
             splits = self.best_splits(by_feature(sums, later.edges), columns)  # line 9
             self._grow_(w, splits, later.edges.cpu(), first, level)  # lines 10-11
         return replace(later, w=w, grown=first + several)  # line 12
@@ -250,8 +253,8 @@ class BoostedTrees:
             points = low[..., None] + (high - low)[..., None] * pieces
             sent = Ladder(w.clone(), torch.from_numpy(points))
             answered, reply = clients.ask(np.arange(clients.count), self.ranks, sent)
-            below: Sums = reply.below.cpu().double().numpy() * len(answered)
-            n = float(reply.rows) * len(answered)
+            below: Sums = np.round(reply.below.cpu().double().numpy() * len(answered))
+            n = round(float(reply.rows) * len(answered))
             upto = np.where(np.isnan(upto), n, upto)
             wanted = n * np.arange(1, edges + 1) / (edges + 1)
             at = (below <= wanted[:, None]).sum(2)  # the piece that holds the quantile

@@ -34,7 +34,8 @@ class TreeScores(nn.Module):
         """`(B, ...)` features to `(B, outputs)` scores."""
         x = x.flatten(1)
         scores = nn.functional.linear(x, self.weight, self.bias)
-        grown = int(self.leaf.detach().ne(0).flatten(1).any(1).sum())
+        used = self.leaf.detach().ne(0).flatten(1).any(1).nonzero()
+        grown = int(used.max()) + 1 if len(used) else 0  # a tree before the last may be 0 everywhere
         several = max(1, 2**21 // (max(len(x), 1) * self.outputs))  # trees at once
         for first in range(0, grown, several):
             part = slice(first, min(first + several, grown))
