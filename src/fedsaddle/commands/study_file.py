@@ -111,7 +111,7 @@ def site_names(values: Sequence[str]) -> list[str]:
 
 
 def _with_sites(sample: Path, sites: int) -> pd.DataFrame:
-    """The rows of a sample without sites, dealt out to so many."""
+    """The rows of a sample without sites, partitioned into a number of sites."""
     import pandas as pd
 
     try:

@@ -292,14 +292,14 @@ def collect_keys(courier: Courier, config: Config, run: str, folder: RunFolder) 
 
 
 class MissingCells(NamedTuple):
-    """Of a column: the share of missing cells among all training rows, and of those sites that told any."""
+    """Of a column: the share of missing cells among all training rows, and at each site that reports any."""
 
     share: float
     sites: dict[str, float]
 
 
 def missing_told(told: Sequence[SiteFacts], names: Sequence[str]) -> dict[str, MissingCells]:
-    """The columns of which a site told missing cells; fewer than `minimum_cell` are not told.
+    """The columns with missing cells that a site reports; counts below `minimum_cell` are suppressed.
 
     Args:
         told: The facts of each site.

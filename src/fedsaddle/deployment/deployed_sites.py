@@ -113,7 +113,7 @@ class DeployedSites:
         self._numbers = {name: k for k, name in enumerate(self.plan.trials)}
 
     def facts(self) -> Facts:
-        """From what the sites have told of their rows."""
+        """From the facts that the sites reported about their rows."""
         sizes, encoding = np.array(self.agreement.sizes["rows"]), self.agreement.encoding
         kinds: dict[str, int] = {}
         for feature in encoding.get("features") or ():

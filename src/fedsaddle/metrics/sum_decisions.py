@@ -191,7 +191,7 @@ def _bins(shown: MergedHistogram, sums: Floats) -> tuple[Bin, ...]:
 def groups_of_sums(
     whole: SummedScores, groups: Mapping[str, SummedScores], cut: int | None = None
 ) -> tuple[GroupFigures, ...]:
-    """The figures of agreed groups, such as women and men; nothing is told of one with a small count.
+    """The figures of agreed groups, such as women and men; those with a small count are suppressed.
 
     Where the rows in no shown group are few, the groups would tell them: the smallest is left out too. The tables at
     the threshold are left out where one of them, or that of the rest, has a small cell.

@@ -274,8 +274,8 @@ def _importances(found: Sequence[tuple[str, float]]) -> Chart:
         ),
         description=f"Bars of {len(shown)} columns. The largest: {strongest}.",
         table=PageTable(("column", "share"), rows),
-        note="The share of the fall of the training loss that splits on this column brought. It says nothing of the "
-        "direction, and of two columns that are nearly the same it may name either.",
+        note="The share of the reduction in training loss from splits on this column. It shows no direction, and "
+        "of two strongly correlated columns it may name either.",
     )
 
 
